@@ -1,0 +1,58 @@
+"""A lock, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..front import Default, LockBase, clock
+from .lease import AsyncLease
+
+if TYPE_CHECKING:
+    from ..options import LockOptions
+    from .locker import AsyncLocker
+
+
+class AsyncLock(LockBase):
+    """Names a resource; holds no ownership, and may be shared by threads and tasks."""
+
+    _locker: AsyncLocker
+
+    def __init__(self, locker: AsyncLocker, name: str, chosen: LockOptions) -> None:
+        super().__init__(locker, name, chosen)
+        self._entered: dict[asyncio.Task[Any] | None, list[AsyncLease]] = {}
+
+    async def acquire(self, timeout: float | Default | None = Default.TIMEOUT) -> AsyncLease:
+        """Waits for the lock; raises AcquireTimeout if it stays held, NoQuorum if no majority can decide.
+
+        `timeout` is in seconds; None waits as long as it takes, 0 tries once and raises LockHeld.
+        """
+        asked_at = clock()
+        grant = await self._locker._run(self._acquiring(timeout))
+        return AsyncLease(self._locker, grant, self._options, asked_at)
+
+    async def try_acquire(self) -> AsyncLease | None:
+        """Tries once: a lease, or None if somebody holds it; raises NoQuorum if nobody can tell."""
+        asked_at = clock()
+        grant = await self._locker._run(self._trying())
+        return None if grant is None else AsyncLease(self._locker, grant, self._options, asked_at)
+
+    async def locked(self) -> bool:
+        """Asks the nodes whether anybody holds it. By the time you know, it may have changed."""
+        return self._held(await self._locker._run(self._looking()))
+
+    async def __aenter__(self) -> AsyncLease:
+        lease = await self.acquire()
+        self._entered.setdefault(asyncio.current_task(), []).append(lease)
+        return lease
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        owner = asyncio.current_task()
+        leases = self._entered[owner]
+        lease = leases.pop()
+        if not leases:
+            del self._entered[owner]
+        await lease.__aexit__(kind, error, traceback)

@@ -1,0 +1,136 @@
+"""`connect` and `connect_async`: from a URL to a Locker."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .errors import ConfigurationError, Unsupported
+from .options import Settings
+from .retry import Jitter, Retry
+
+if TYPE_CHECKING:
+    from .aio.locker import AsyncLocker
+    from .engines.base import Engine
+    from .sync.locker import Locker
+
+SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
+
+
+def connect(
+    urls: str | Sequence[str] | None = None,
+    *,
+    prefix: str = "",
+    node_timeout: float = 0.05,
+    drift: float = 0.01,
+    max_ttl: float = 60.0,
+    quarantine: bool | None = None,
+    durable: bool = False,
+    fence_ttl: float = 86400.0,
+    identify: bool = True,
+    retry: Retry = Jitter(0.2),  # noqa: B008 - an immutable value
+    patience: float = 5.0,
+    group: str | None = None,
+    clients: Sequence[Any] | None = None,
+    fleet: str | None = None,
+) -> Locker:
+    """A Locker on the nodes of `urls`; it connects on first use.
+
+    `urls`: one URL, several separated by commas, or a list; None reads QUORUMLOCK_URL. `clients`: redis-py
+    clients to take the connection settings from, instead of URLs.
+    `prefix`: put in front of every key. `node_timeout`: how long to wait for a node. `drift`: by how much clock
+    rates may differ. `max_ttl`: the longest ttl, and how long a node that may have lost its memory votes for
+    nobody (`quarantine`; on by default from three nodes). `durable`: nodes keep every write through a restart.
+    `fence_ttl`: how long an unused fence is remembered. `identify`: put @host:pid behind tokens.
+    `retry`: how long to stay away before asking again. `patience`: how long to wait for a majority to come back.
+    `group`: a label for metrics. `fleet`: a name for the set of nodes, where clients spell addresses differently.
+    """
+    from .sync.locker import Locker
+
+    settings = Settings(
+        prefix,
+        node_timeout,
+        drift,
+        max_ttl,
+        quarantine,
+        durable,
+        fence_ttl,
+        identify,
+        retry,
+        patience,
+        group,
+        fleet,
+    )
+    return Locker(_engine(urls, clients, settings), settings)
+
+
+def connect_async(
+    urls: str | Sequence[str] | None = None,
+    *,
+    prefix: str = "",
+    node_timeout: float = 0.05,
+    drift: float = 0.01,
+    max_ttl: float = 60.0,
+    quarantine: bool | None = None,
+    durable: bool = False,
+    fence_ttl: float = 86400.0,
+    identify: bool = True,
+    retry: Retry = Jitter(0.2),  # noqa: B008 - an immutable value
+    patience: float = 5.0,
+    group: str | None = None,
+    clients: Sequence[Any] | None = None,
+    fleet: str | None = None,
+) -> AsyncLocker:
+    """The same for asyncio: not awaitable itself, it connects on first use."""
+    from .aio.locker import AsyncLocker
+
+    settings = Settings(
+        prefix,
+        node_timeout,
+        drift,
+        max_ttl,
+        quarantine,
+        durable,
+        fence_ttl,
+        identify,
+        retry,
+        patience,
+        group,
+        fleet,
+    )
+    return AsyncLocker(_engine(urls, clients, settings), settings)
+
+
+def _engine(urls: str | Sequence[str] | None, clients: Sequence[Any] | None, settings: Settings) -> Engine:
+    if clients is not None and urls is not None:
+        raise ConfigurationError("give either urls or clients, not both")
+    listed = [] if clients is not None else _listed(urls)
+    for url in listed:
+        scheme, mark, _ = url.partition("://")
+        if not mark or scheme not in SCHEMES:
+            known = ", ".join(f"{one}://" for one in SCHEMES)
+            what = f"unknown URL scheme {scheme[:20]!r}" if mark else "a URL without a scheme"
+            raise ConfigurationError(f"{what}; known: {known}")
+    from .engines.redis import RedisEngine
+
+    return RedisEngine(listed, clients, settings)
+
+
+def _listed(urls: str | Sequence[str] | None) -> list[str]:
+    """One URL per node."""
+    if urls is None:
+        urls = os.environ.get("QUORUMLOCK_URL")
+        if not urls:
+            raise Unsupported(
+                "no URL was given and QUORUMLOCK_URL is not set: the embedded engine is not in this version yet"
+            )
+    if isinstance(urls, str):
+        urls = re.split(r",(?=[A-Za-z][A-Za-z0-9+.-]*://)", urls)
+    if isinstance(urls, bytes) or not isinstance(urls, Sequence) or not urls:
+        raise ConfigurationError("urls must be a URL, several separated by commas, or a list of them")
+    for url in urls:
+        if not isinstance(url, str) or not url.strip():
+            raise ConfigurationError(f"urls must hold URLs as str, not {type(url).__name__}")
+    return [url.strip() for url in urls]

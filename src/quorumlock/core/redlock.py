@@ -1,0 +1,205 @@
+"""The quorum protocol: acquire, confirm, extend, heal, release, break, look.
+
+Rules, numbered because the proofs lean on them:
+
+ 1. A majority is of the configured nodes, never of the reachable ones.
+ 2. A token is new for every attempt, so a node can tell a resent request from a new one.
+ 3. UNKNOWN is not REFUSED: a node that did not answer may have executed the request.
+ 4. The clock is read before the first request and after the last answer; the difference is spent validity.
+ 5. A lease's fence is confirmed by a majority (see `fence.py`) before anybody is told of it.
+ 6. What was not acquired is released on all nodes, behind the requests being undone, also when cancelled.
+ 7. A lease that may have been shortened on some node is valid for the shorter time, from before the request.
+ 8. Healing follows a successful extension and never counts towards it.
+ 9. Extend, confirm and release change a node only while it names the token: never somebody else's lock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import LossReason
+from .effects import Round, Route, Steps
+from .fence import behind, confirmed, highest
+from .fleet import Fleet, muster, refuse_misfits
+from .requests import Acquire, Break, Confirm, Extend, Heal, Look, Release, Request
+from .validity import valid_until
+from .votes import Cause, Tally, Vote
+
+
+@dataclass(slots=True)
+class Grant:
+    """A lock that a majority agreed on: what a lease is made of."""
+
+    name: str
+    token: str
+    fence: int
+    ttl: float
+    valid_until: float
+    tally: Tally
+    route: Route
+    confirmed: int = 0
+    """How many nodes had to be raised to the fence in a second round."""
+    released: bool = False
+    """Set before a release is sent: from then on nothing is healed."""
+
+
+@dataclass(slots=True)
+class Refusal:
+    """Why an attempt ended without a lock."""
+
+    tally: Tally
+    busy: bool
+    linger: bool
+    why: str = ""
+
+    @property
+    def wait_ms(self) -> int:
+        """What is left of the holder's time, as far as nodes told; 0: unknown."""
+        return max((a.wait_ms for a in self.tally.answers if a and a.cause is Cause.HELD), default=0)
+
+
+def acquire(fleet: Fleet, name: str, ttl: float) -> Steps[Grant | Refusal]:
+    """One attempt: one round trip, and a second one only where nodes granted different fences."""
+    absent = yield from muster(fleet)
+    if absent is not None:
+        return Refusal(absent, busy=False, linger=False)
+    token = fleet.new_token()
+    route = Route()
+    tally = fleet.tally()
+    started_at = fleet.clock()
+    request = Acquire(name, token, round(ttl * 1000), int(fleet.wall() * 1_000_000))
+    try:
+        yield Round(fleet.to_all(request), tally, fleet.timeout(ttl), route)
+        if tally.won:
+            fence, raised = yield from confirm(fleet, name, token, tally, ttl, route)
+            until = valid_until(started_at, ttl, fleet.drift)
+            if fence and fleet.clock() < until:
+                return Grant(name, token, fence, ttl, until, tally, route, raised)
+            why = "collecting votes took longer than the ttl" if fence else "the fence was not confirmed"
+        else:
+            why = ""
+    except BaseException:
+        yield from undo(fleet, name, token, tally, ttl, route)
+        raise
+    linger = yield from undo(fleet, name, token, tally, ttl, route)
+    if len(fleet.nodes) - len(tally.caused(Cause.MISFIT)) < fleet.majority:
+        refuse_misfits(tally)  # the fleet was changed under us: that is no outage to wait for
+    return Refusal(tally, busy=tally.able and not why, linger=linger, why=why)
+
+
+def confirm(fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, route: Route) -> Steps[tuple[int, int]]:
+    """The fence that a majority confirmed, and how many nodes were raised to it; a fence of 0: none was.
+
+    Grants that arrive late take part: as confirmed, or as further nodes to ask.
+    """
+    fence = highest(tally)
+    raised: set[int] = set()
+    asked: set[int] = set()
+    while len(agreed := confirmed(tally, fence) | raised) < fleet.majority:
+        todo = {node: granted for node, granted in behind(tally, fence).items() if node not in asked}
+        if not todo:
+            return 0, len(raised)
+        asked |= todo.keys()
+        requests: list[Request | None] = [None] * len(fleet.nodes)
+        for node, granted in todo.items():
+            requests[node] = Confirm(name, token, granted, fence)
+        votes = fleet.tally(min(fleet.majority - len(agreed), len(todo)), asked=len(todo))
+        yield Round(requests, votes, fleet.timeout(ttl), route, everyone=True)
+        raised |= {node for node, _ in votes.granted()}
+    return fence, len(raised)
+
+
+def undo(fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, route: Route) -> Steps[bool]:
+    """Releases an attempt on every node that may have granted it; true if a node may still name the token."""
+    if tally.all_refused():
+        return False  # every node has said, after executing the request, that it did not set the token
+    heard = yield from release(fleet, name, token, ttl, route, tally)
+    return any(
+        answer is not None and answer.vote is Vote.UNKNOWN and (vote is None or vote.vote is not Vote.REFUSED)
+        for vote, answer in zip(tally.answers, heard.answers, strict=True)
+    )
+
+
+def release(
+    fleet: Fleet, name: str, token: str, ttl: float, route: Route, tally: Tally | None = None
+) -> Steps[Tally]:
+    """Deletes the lock wherever it is still ours; returns when a majority has answered.
+
+    A node to which the request of `tally`'s round was never sent does not know the token and is left alone.
+    """
+    unsent = [] if tally is None else tally.caused(Cause.LEFT_OUT) + tally.caused(Cause.UNREACHABLE)
+    requests: list[Request | None] = fleet.to_all(Release(name, token))
+    for node in unsent:
+        requests[node] = None
+    asked = len(requests) - len(unsent)
+    heard = fleet.tally(min(fleet.majority, asked), asked=asked, any_answer=True)
+    if asked:
+        yield Round(requests, heard, fleet.timeout(ttl), route, everyone=True)
+    return heard
+
+
+@dataclass(slots=True)
+class Extension:
+    """What one round of extending came to: `reason` set means lost; neither set means: nobody can tell."""
+
+    tally: Tally
+    valid_until: float | None = None
+    reason: LossReason | None = None
+    healed: tuple[str, ...] = ()
+
+
+def extend(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:
+    """One round of renewal; heals nodes that have forgotten the lock if a majority still has it."""
+    started_at = fleet.clock()
+    if started_at >= grant.valid_until:
+        return Extension(fleet.tally(), reason=LossReason.EXPIRED)
+    until = valid_until(started_at, ttl, fleet.drift)
+    before = grant.valid_until
+    grant.valid_until = min(before, until)
+    tally = fleet.tally()
+    request = Extend(grant.name, grant.token, round(ttl * 1000), grant.fence)
+    yield Round(fleet.to_all(request), tally, fleet.timeout(ttl), grant.route)
+    if fleet.clock() >= before:
+        return Extension(tally, reason=LossReason.EXPIRED)
+    if tally.won:
+        grant.valid_until = until
+        grant.ttl = ttl
+        healed = yield from heal(fleet, grant, tally)
+        return Extension(tally, valid_until=until, healed=healed)
+    gone = tally.caused(Cause.HELD) + tally.caused(Cause.ABSENT) + tally.caused(Cause.OTHER_KIND)
+    if len(fleet.nodes) - len(gone) < fleet.majority:
+        reason = LossReason.TAKEN if tally.caused(Cause.HELD) else LossReason.EXPIRED
+        return Extension(tally, reason=reason)
+    return Extension(tally)
+
+
+def heal(fleet: Fleet, grant: Grant, tally: Tally) -> Steps[tuple[str, ...]]:
+    """Gives the lock again to the nodes that said, in a round that succeeded, that they do not have it."""
+    forgot = tally.caused(Cause.ABSENT)
+    if not forgot or grant.released:
+        return ()
+    requests: list[Request | None] = [None] * len(fleet.nodes)
+    for node in forgot:
+        requests[node] = Heal(grant.name, grant.token, round(grant.ttl * 1000), grant.fence)
+    healed = fleet.tally(len(forgot), asked=len(forgot), any_answer=True)
+    yield Round(requests, healed, fleet.timeout(grant.ttl), grant.route, everyone=True)
+    return tuple(fleet.nodes[node] for node, _ in healed.granted())
+
+
+def break_(fleet: Fleet, name: str) -> Steps[Tally]:
+    """Deletes the lock on all nodes, whoever holds it, and raises its fence by one."""
+    yield from muster(fleet)
+    tally = fleet.tally(len(fleet.nodes), any_answer=True)
+    yield Round(fleet.to_all(Break(name)), tally, fleet.node_timeout, Route(), everyone=True)
+    tally.needed = fleet.majority
+    return tally
+
+
+def look(fleet: Fleet, name: str) -> Steps[Tally]:
+    """Asks whether an attempt could succeed now: a majority of grants says that the lock is free."""
+    absent = yield from muster(fleet)
+    if absent is not None:
+        return absent
+    tally = fleet.tally()
+    yield Round(fleet.to_all(Look(name)), tally, fleet.node_timeout, Route())
+    return tally

@@ -1,0 +1,157 @@
+"""Votes, and the tally that decides as early as arithmetic allows."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+
+class Vote(enum.Enum):
+    GRANTED = "granted"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"  # a timeout, an error: it may have been executed
+
+
+class Cause(enum.Enum):
+    """Why a node voted as it did. The text completes the sentence 'node X …'."""
+
+    AGREED = "agreed"
+    HELD = "says it is held"
+    ABSENT = "does not have the lock"
+    CHANGED = "has granted it again since"
+    QUARANTINE = "is in quarantine"
+    MISFIT = "does not fit this client"
+    UNSUPPORTED = "cannot be used"
+    STRANGER = "does not know this client's fleet"
+    OTHER_KIND = "has a key of another kind under this name"
+    SILENT = "did not answer in time"
+    UNREACHABLE = "cannot be reached"
+    DISCONNECTED = "closed the connection"
+    FAILED = "answered with an error"
+    LEFT_OUT = "was left out, being suspected to be down"
+
+
+UNABLE = frozenset(
+    {
+        Cause.QUARANTINE,
+        Cause.MISFIT,
+        Cause.UNSUPPORTED,
+        Cause.OTHER_KIND,
+        Cause.STRANGER,
+        Cause.SILENT,
+        Cause.UNREACHABLE,
+        Cause.DISCONNECTED,
+        Cause.FAILED,
+        Cause.LEFT_OUT,
+    }
+)
+"""Causes that say nothing about the lock: the node was not able to decide."""
+
+
+class Answer(NamedTuple):
+    """One node's vote. `wait_ms` is what is left of the holder's time, or of the quarantine."""
+
+    vote: Vote
+    cause: Cause
+    fence: int = 0
+    wait_ms: int = 0
+    detail: str = ""
+
+
+def unknown(cause: Cause, detail: str = "") -> Answer:
+    return Answer(Vote.UNKNOWN, cause, detail=detail)
+
+
+class Tally:
+    """The votes of one round.
+
+    `needed` grants win. With `any_answer` a refusal counts like a grant: a release only wants to be heard.
+    A node votes once; only an UNKNOWN can still be replaced, by the answer that came late.
+    """
+
+    __slots__ = ("_any_answer", "_missing", "against", "answers", "closed", "decided", "heard", "needed",
+                 "nodes", "on_decided")  # fmt: skip
+
+    def __init__(
+        self, nodes: tuple[str, ...], needed: int, *, asked: int | None = None, any_answer: bool = False
+    ) -> None:
+        self.nodes = nodes
+        self.needed = needed
+        self.answers: list[Answer | None] = [None] * len(nodes)
+        self.heard = 0
+        self.against = 0
+        self.decided = False
+        self.closed = False
+        self.on_decided: Callable[[], None] | None = None
+        self._any_answer = any_answer
+        self._missing = len(nodes) if asked is None else asked
+
+    def cast(self, node: int, answer: Answer) -> None:
+        """Enters a vote; the first one of a node that says something counts."""
+        before = self.answers[node]
+        if before is not None and before.vote is not Vote.UNKNOWN:
+            return
+        self.answers[node] = answer
+        if before is None:
+            self._missing -= 1
+        else:
+            self.against -= 1
+        vote = answer.vote
+        if vote is Vote.GRANTED or (self._any_answer and vote is Vote.REFUSED):
+            self.heard += 1
+        else:
+            self.against += 1
+        if not self.decided and (self.heard >= self.needed or self.heard + self._missing < self.needed):
+            self.decided = True
+            if self.on_decided is not None:
+                self.on_decided()
+
+    def close(self) -> None:
+        """The round is over. Votes that still come are entered, but nobody waits for them."""
+        self.closed = True
+        self.on_decided = None
+
+    @property
+    def won(self) -> bool:
+        return self.heard >= self.needed
+
+    @property
+    def able(self) -> bool:
+        """Could the nodes decide, one way or the other? Nodes not heard of count as able."""
+        return len(self.nodes) - len(self.unable()) >= self.needed
+
+    def unable(self) -> list[int]:
+        return [i for i, a in enumerate(self.answers) if a is not None and a.cause in UNABLE]
+
+    def granted(self) -> Iterator[tuple[int, int]]:
+        """Nodes that granted, each with its fence."""
+        for node, answer in enumerate(self.answers):
+            if answer is not None and answer.vote is Vote.GRANTED:
+                yield node, answer.fence
+
+    def caused(self, cause: Cause) -> list[int]:
+        """Nodes that voted for this cause."""
+        return [i for i, a in enumerate(self.answers) if a is not None and a.cause is cause]
+
+    def all_refused(self) -> bool:
+        """Every node has answered, and none has or may have granted."""
+        return all(a is not None and a.vote is Vote.REFUSED for a in self.answers)
+
+    def describe(self) -> str:
+        """Who said what, for people."""
+        parts = []
+        for node, answer in zip(self.nodes, self.answers, strict=True):
+            if answer is None or answer.cause is Cause.AGREED:
+                continue
+            part = f"{node} {answer.cause.value}"
+            if answer.cause is Cause.QUARANTINE:
+                part += f" for {answer.wait_ms / 1000:.1f} s more"
+            if answer.detail:
+                part += f" ({answer.detail})"
+            parts.append(part)
+        counted = f"{self.heard} of {len(self.nodes)} agreed, {self.needed} needed"
+        return "; ".join([counted, *parts])
+
+    def __repr__(self) -> str:
+        return f"<Tally {self.describe()}>"

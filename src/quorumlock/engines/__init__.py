@@ -1,0 +1,1 @@
+"""What keeps the locks: one folder an engine, the same file names in each."""

@@ -1,0 +1,293 @@
+"""One connection to one node, without the socket: what to send, and whose answer the next reply is.
+
+Rules:
+
+1. Replies come in the order of requests. The head of `_pending` owns the next reply, whether or not anybody
+   still waits for it: an answer that came too late is read and entered late, never taken for another.
+2. A link joins its node before the first request that needs the marker; what comes meanwhile waits, in order.
+3. A request is sent again only by the reply that asks for it (NOSCRIPT, a marker that has changed), and only
+   while its round is open: behind a release it would leave an orphan.
+4. A link that breaks while replies are owed leaves its client id with the node. Whatever is sent to that node
+   next, on any link, goes behind a CLIENT KILL of that id, so that nothing is executed after its own undoing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Protocol
+
+from ...core.requests import Initialise, Join, Request, Survey
+from ...core.votes import Answer, Cause, Tally, Vote, unknown
+from .node import Hello, Node
+from .resp import ProtocolError, ReplyError, new_reader, pack
+from .wire import FREE, Wire, decode
+
+OWED_MOST = 512
+"""A link that owes this many answers is given up and replaced."""
+
+
+class Entry(Protocol):
+    """Somebody who is owed a reply."""
+
+    sent_at: float
+
+    def take(self, link: Link, reply: Any) -> bytes: ...
+    def drop(self, link: Link, answer: Answer) -> None: ...
+
+
+class Call:
+    """A request of a round, under way to one node."""
+
+    __slots__ = ("index", "rejoined", "request", "sent_at", "sourced", "tally")
+
+    def __init__(self, request: Request, tally: Tally, index: int, sent_at: float) -> None:
+        self.request = request
+        self.tally = tally
+        self.index = index
+        self.sent_at = sent_at
+        self.sourced = False
+        self.rejoined = False
+
+    def take(self, link: Link, reply: Any) -> bytes:
+        if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT"):
+            return link.send_source(self)
+        if isinstance(self.request, Survey | Initialise):
+            answer = link.surveyed(reply)
+        else:
+            answer = decode(reply)
+            if answer.cause is Cause.STRANGER and not self.rejoined and not self.tally.closed:
+                self.rejoined = True
+                return link.join_again(self)
+        self.tally.cast(self.index, answer)
+        return b""
+
+    def drop(self, link: Link, answer: Answer) -> None:
+        self.tally.cast(self.index, answer)
+
+
+class Joining:
+    """The link's own question: what does the node's marker say?"""
+
+    __slots__ = ("sent_at", "sourced")
+
+    def __init__(self, sent_at: float) -> None:
+        self.sent_at = sent_at
+        self.sourced = False
+
+    def take(self, link: Link, reply: Any) -> bytes:
+        if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT") and not self.sourced:
+            self.sourced = True
+            return link.send_own(self, link.wire.encode(Join(), source=True))
+        return link.joined(reply)
+
+    def drop(self, link: Link, answer: Answer) -> None:
+        """Those who wait for the marker are dropped by the link itself."""
+
+
+class ClientId:
+    """The link's own question: what is this connection's id?"""
+
+    __slots__ = ("sent_at",)
+
+    def __init__(self, sent_at: float) -> None:
+        self.sent_at = sent_at
+
+    def take(self, link: Link, reply: Any) -> bytes:
+        # Where the ACL forbids CLIENT ID the reply is an error, and an orphan may live for one ttl.
+        link.client_id = reply if isinstance(reply, int) else None
+        return b""
+
+    def drop(self, link: Link, answer: Answer) -> None:
+        """Nobody waits for it."""
+
+
+class Kill:
+    """The end of an old connection to the same node."""
+
+    __slots__ = ("client_id", "sent_at")
+
+    def __init__(self, client_id: int, sent_at: float) -> None:
+        self.client_id = client_id
+        self.sent_at = sent_at
+
+    def take(self, link: Link, reply: Any) -> bytes:
+        return b""
+
+    def drop(self, link: Link, answer: Answer) -> None:
+        link.node.orphans.append(self.client_id)
+
+
+class Link:
+    """The state of one connection; a runner moves the bytes."""
+
+    __slots__ = ("_joining", "_pending", "_reader", "_tail", "_waiting", "client_id", "dead", "node", "wire")
+
+    def __init__(self, node: Node, wire: Wire) -> None:
+        self.node = node
+        self.wire = wire
+        self.dead = False
+        self.client_id: int | None = None
+        self._pending: deque[Entry] = deque()
+        self._waiting: deque[Call] = deque()
+        self._tail: bytes | None = None
+        self._joining = False
+        self._reader = new_reader()
+
+    # What a runner calls.
+
+    def begin(self, now: float) -> bytes:
+        """The first bytes of a new connection."""
+        return self.send_own(ClientId(now), pack(("CLIENT", "ID")))
+
+    def submit(self, request: Request, packed: bytes, tally: Tally, now: float) -> bytes:
+        """The bytes to send for `request`, whose common part is `packed`; none yet while the link is joining."""
+        if self._tail is not None and isinstance(request, Join):
+            tally.cast(self.node.index, Answer(Vote.GRANTED, Cause.AGREED))
+            return b""
+        call = Call(request, tally, self.node.index, now)
+        if self._joining:
+            self._waiting.append(call)
+            return b""
+        kills = self._kills(now) if self.node.orphans else b""
+        if isinstance(request, FREE):
+            data = packed
+        elif self._tail is None:
+            self._waiting.append(call)
+            return kills + self._join(now)
+        else:
+            data = packed + self._tail
+        self._pending.append(call)
+        return kills + data if kills else data
+
+    def receive(self, data: bytes) -> bytes:
+        """Takes in what the socket gave; returns what has to be sent in turn. Raises ProtocolError."""
+        reader = self._reader
+        reader.feed(data)
+        out = b""
+        while (reply := reader.gets()) is not False:
+            if not self._pending:
+                raise ProtocolError("an answer nobody asked for")
+            out += self._pending.popleft().take(self, reply)
+        return out
+
+    def fail(self, cause: Cause, detail: str) -> None:
+        """The connection is gone: what was under way is UNKNOWN, what was not sent yet cannot be."""
+        if self.dead:
+            return
+        self.dead = True
+        if self._pending and self.client_id is not None:
+            self.node.orphans.append(self.client_id)
+        answer = unknown(cause, detail)
+        for entry in self._pending:
+            entry.drop(self, answer)
+        for call in self._waiting:
+            call.drop(self, answer)
+        self._pending.clear()
+        self._waiting.clear()
+
+    @property
+    def owes(self) -> bool:
+        """Are there requests that the node has not answered?"""
+        return bool(self._pending) or bool(self._waiting)
+
+    @property
+    def overfull(self) -> bool:
+        return len(self._pending) > OWED_MOST
+
+    def overdue(self, now: float, timeout: float) -> bool:
+        """Has the node been silent for longer than `timeout`?"""
+        return bool(self._pending) and now - self._pending[0].sent_at > timeout
+
+    # What replies lead to.
+
+    def send_own(self, entry: Entry, data: bytes) -> bytes:
+        self._pending.append(entry)
+        return data
+
+    def send_source(self, call: Call) -> bytes:
+        """The server has forgotten, or never seen, the script: send it whole, in the same round."""
+        if call.tally.closed or call.sourced:
+            call.drop(self, unknown(Cause.FAILED, "NOSCRIPT"))
+            return b""
+        call.sourced = True
+        data = self.wire.encode(call.request, source=True)
+        if isinstance(call.request, FREE):
+            return self.send_own(call, data)
+        if self._tail is None:
+            return self.join_again(call)
+        return self.send_own(call, data + self._tail)
+
+    def join_again(self, call: Call) -> bytes:
+        """The node's marker is not what we knew: join, then ask again."""
+        self._waiting.append(call)
+        if self._joining:
+            return b""
+        self._tail = None
+        return self._join(call.sent_at)
+
+    def joined(self, reply: Any) -> bytes:
+        """The marker is known: send what has waited for it, or refuse it for the reason given."""
+        self._joining = False
+        refusal = self._meet(reply)
+        waiting, self._waiting = self._waiting, deque()
+        out = b""
+        for call in waiting:
+            if isinstance(call.request, FREE):
+                out += self.send_own(call, self.wire.encode(call.request))
+            elif refusal is not None:
+                call.drop(self, refusal)
+            elif isinstance(call.request, Join):
+                call.drop(self, Answer(Vote.GRANTED, Cause.AGREED))
+            elif not call.tally.closed:
+                assert self._tail is not None
+                out += self.send_own(call, self.wire.encode(call.request) + self._tail)
+        return out
+
+    def surveyed(self, reply: Any) -> Answer:
+        """The answer to Survey and Initialise."""
+        hello = _parse(reply)
+        if isinstance(hello, Answer):
+            return hello
+        if hello.status == "marked":
+            left = hello.quarantine_ms()
+            state = f"in quarantine for {left / 1000:.1f} s more" if left else "ready"
+            return Answer(Vote.REFUSED, Cause.HELD, wait_ms=left, detail=f"marked, {state}")
+        refusal = self.node.judge(hello)
+        if refusal is not None:
+            return refusal
+        self.node.run_id = hello.run_id
+        return Answer(Vote.GRANTED, Cause.AGREED)
+
+    def _join(self, now: float) -> bytes:
+        self._joining = True
+        return self.send_own(Joining(now), self.wire.encode(Join()))
+
+    def _meet(self, reply: Any) -> Answer | None:
+        hello = _parse(reply)
+        if isinstance(hello, Answer):
+            return hello
+        refusal = self.node.meet(hello)
+        if refusal is None:
+            self._tail = self.wire.tail(hello.marker)
+        return refusal
+
+    def _kills(self, now: float) -> bytes:
+        """Ends old connections to this node, in front of what is sent next."""
+        data = b""
+        while self.node.orphans:
+            client_id = self.node.orphans.popleft()
+            if client_id != self.client_id:
+                data += self.send_own(Kill(client_id, now), pack(("CLIENT", "KILL", "ID", client_id)))
+        return data
+
+
+def _parse(reply: Any) -> Hello | Answer:
+    if isinstance(reply, ReplyError):
+        text = str(reply)[:160]
+        if text.startswith(("MOVED", "CROSSSLOT", "CLUSTERDOWN")):
+            return Answer(Vote.REFUSED, Cause.UNSUPPORTED, detail=f"Redis Cluster is not supported: {text}")
+        return unknown(Cause.FAILED, text)
+    try:
+        return Hello.parse(reply)
+    except (TypeError, ValueError, AttributeError):
+        return unknown(Cause.FAILED, "unexpected answer to join")

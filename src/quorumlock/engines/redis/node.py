@@ -1,0 +1,167 @@
+"""One server of the fleet, as this client knows it, and whether it may belong to the fleet at all."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...core.health import Health
+from ...core.votes import Answer, Cause, Vote
+from .wire import FORMAT
+
+logger = logging.getLogger("quorumlock")
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a node said of itself when it was joined (see join.lua)."""
+
+    status: str
+    marker: bytes
+    now_us: int
+    run_id: str
+    role: str
+    mode: str
+    maxmemory: int
+    policy: str
+
+    @classmethod
+    def parse(cls, reply: Any) -> Hello:
+        """Raises ValueError or TypeError where the reply is none of join.lua's."""
+        status, marker, now_us, run_id, role, mode, maxmemory, policy = reply
+        return cls(
+            status.decode(),
+            marker,
+            int(now_us),
+            run_id.decode(),
+            role.decode(),
+            mode.decode(),
+            int(maxmemory or 0),
+            policy.decode(),
+        )
+
+    def quarantine_ms(self) -> int:
+        """What is left of the quarantine, by the node's own clock."""
+        if not self.marker:
+            return 0
+        return max(0, -(-(int(self.marker.split()[0]) - self.now_us) // 1000))
+
+
+@dataclass(slots=True)
+class Terms:
+    """What every node of the fleet must agree on with this client."""
+
+    fleet: str
+    nodes: int
+    max_ttl: float
+    durable: bool
+    quarantine: bool
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A server: its label (never a password), its health, and connections that still have to be killed."""
+
+    index: int
+    label: str
+    terms: Terms
+    health: Health = field(default_factory=Health)
+    orphans: deque[int] = field(default_factory=deque)
+    """Client ids of connections that were given up while the server still owed answers on them."""
+    run_id: str = ""
+    met: bool = False
+    mates: list[Node] = field(default_factory=list)
+    """All nodes of the fleet, this one among them."""
+    on_quarantine: Callable[[Node, float], None] | None = None
+    _warned: set[str] = field(default_factory=set)
+
+    def meet(self, hello: Hello) -> Answer | None:
+        """Takes note of a node that was joined; an answer, if it cannot belong to the fleet."""
+        refusal = self.judge(hello)
+        if refusal is not None:
+            return refusal
+        self.run_id = hello.run_id
+        self.met = True
+        left = hello.quarantine_ms() / 1000
+        if left and hello.status in ("new", "restarted"):
+            why = "had no marker (never initialised, or emptied)" if hello.status == "new" else "has restarted"
+            logger.warning(
+                "%s %s: it grants no lock for %.1f s. A new fleet is made ready at once by "
+                "`quorumlock init` or Locker.init_fleet()",
+                self.label,
+                why,
+                left,
+            )
+        if left and self.on_quarantine is not None:
+            self.on_quarantine(self, left)
+        return None
+
+    def judge(self, hello: Hello) -> Answer | None:
+        """Why this server cannot belong to this client's fleet; None if it can."""
+        if hello.mode == "cluster":
+            return self._refuse(
+                "is a Redis Cluster node: locks over a cluster are not safe. Use N independent masters",
+                Cause.UNSUPPORTED,
+            )
+        if hello.mode == "sentinel":
+            return self._refuse("is a Sentinel, not a data node. List the masters themselves")
+        if hello.run_id and hello.role != "master":
+            return self._refuse(f"is a {hello.role or 'replica'}. A fleet is made of independent masters")
+        for mate in self.mates:
+            if mate is not self and hello.run_id and mate.run_id == hello.run_id:
+                return self._refuse(f"and {mate.label} are one server: it would vote twice. List every server once")
+        if hello.status == "misfit":
+            return self._refuse(self._mismatch(hello.marker))
+        evicts = hello.maxmemory > 0 and hello.policy not in ("", "noeviction")
+        if evicts and self.terms.nodes >= 3:
+            return self._refuse(
+                f"may evict locks: maxmemory-policy is {hello.policy}. "
+                "Set it to noeviction, or give locks a server of their own"
+            )
+        if evicts:
+            self._warn("%s may evict locks: maxmemory-policy is %s", self.label, hello.policy)
+        if not hello.run_id:
+            if self.terms.quarantine:
+                return self._refuse(
+                    "does not let this user run INFO, so that a restart would go unnoticed. "
+                    "Allow INFO (ACL: +info), or connect with quarantine=False and know the risk"
+                )
+            self._warn("%s does not let this user run INFO: replicas and duplicates go unnoticed", self.label)
+        return None
+
+    def _mismatch(self, marker: bytes) -> str:
+        """In which of the fleet's terms the marker and this client differ."""
+        words = marker.decode("utf-8", "replace").split()
+        if len(words) != 9:
+            return "has a marker that this version cannot read"
+        _, _, format_, fleet, nodes, max_ttl_ms, durable, quarantine, _ = words
+        mine = self.terms
+        pairs = [
+            ("marker format", format_, str(FORMAT)),
+            ("number of nodes", nodes, str(mine.nodes)),
+            ("quarantine", _on(quarantine), _on(mine.quarantine)),
+            ("max_ttl", f"{int(max_ttl_ms) / 1000:g} s", f"{mine.max_ttl:g} s"),
+            ("durable", _on(durable), _on(mine.durable)),
+            ("node list", fleet, mine.fleet),
+        ]
+        differ = "; ".join(f"{what} {theirs} there, {ours} here" for what, theirs, ours in pairs if theirs != ours)
+        return (
+            f"belongs to a fleet with other terms ({differ}). Clients with different terms could hold one lock at "
+            "the same time. Give every client the same node list and settings (fleet='name' where addresses are "
+            "spelled differently); init_fleet(force=True) changes a fleet on purpose"
+        )
+
+    def _refuse(self, text: str, cause: Cause = Cause.MISFIT) -> Answer:
+        return Answer(Vote.REFUSED, cause, detail=f"{self.label} {text}")
+
+    def _warn(self, message: str, *args: object) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            logger.warning(message, *args)
+
+
+def _on(value: str | bool) -> str:
+    return "on" if value in ("1", True) else "off"

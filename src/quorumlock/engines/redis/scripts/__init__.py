@@ -1,0 +1,30 @@
+"""The Lua scripts, each in a file of its own; its head says KEYS, ARGV and answers."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Script(NamedTuple):
+    source: str
+    sha: str
+
+
+def load(name: str, *, standing: bool = True) -> Script:
+    """The script `name`, with the check of the marker in front of it where it needs one."""
+    here = Path(__file__).parent
+    files = ["standing.lua", f"{name}.lua"] if standing else [f"{name}.lua"]
+    source = "\n".join(here.joinpath(file).read_text(encoding="utf-8") for file in files)
+    return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+ACQUIRE = load("acquire")
+CONFIRM = load("confirm")
+EXTEND = load("extend")
+HEAL = load("heal")
+BREAK = load("break")
+LOOK = load("look")
+RELEASE = load("release", standing=False)
+JOIN = load("join", standing=False)

@@ -1,0 +1,73 @@
+-- KEYS marker
+-- ARGV verb (join, survey, init, force), format, fleet, nodes, max_ttl_ms, durable, quarantine
+-- answers {status, marker, now_us, run_id, role, mode, maxmemory, maxmemory_policy}
+--   status: known · new · restarted · misfit · marked (survey, init: there is a marker) · free (survey: none)
+--
+-- The marker is one line of words:
+--   ready_at span_ms format fleet nodes max_ttl_ms durable quarantine identity
+-- `ready_at` is when quarantine ends, in µs of this node's time; it is never further away than `span_ms`.
+-- Identity is run id and replication id: it changes when the server restarts and when its role does.
+
+local verb, format, fleet, nodes, max_ttl_ms, durable, quarantine = unpack(ARGV)
+
+local function field(info, name)
+  if type(info) ~= 'string' then return '' end -- INFO was denied
+  return string.match(info, '\n' .. name .. ':([^\r\n]*)') or ''
+end
+
+local now = redis.call('TIME')
+now = now[1] * 1000000 + now[2]
+local info = redis.pcall('INFO')
+local run_id = field(info, 'run_id')
+local identity = 'unknown'
+if run_id ~= '' then
+  identity = string.sub(redis.sha1hex(run_id .. field(info, 'master_replid')), 1, 20)
+end
+
+local function answer(status, marker)
+  return {status, marker or '', string.format('%.0f', now), run_id, field(info, 'role'), field(info, 'redis_mode'),
+    field(info, 'maxmemory'), field(info, 'maxmemory_policy')}
+end
+
+local function write(status, ready_at, span_ms)
+  local marker = string.format('%.0f %.0f %s %s %s %s %s %s %s', ready_at, span_ms, format, fleet, nodes, max_ttl_ms,
+    durable, quarantine, identity)
+  redis.call('SET', KEYS[1], marker)
+  return answer(status, marker)
+end
+
+local marker = redis.call('GET', KEYS[1])
+if verb == 'survey' then return answer(marker and 'marked' or 'free', marker) end
+if field(info, 'role') ~= 'master' and run_id ~= '' then return answer('misfit', marker) end -- a replica
+
+local wait_ms = quarantine == '1' and tonumber(max_ttl_ms) or 0
+if verb == 'init' and marker then return answer('marked', marker) end
+if verb == 'init' then return write('new', now, wait_ms) end
+
+local words = {}
+for word in string.gmatch(marker or '', '%S+') do words[#words + 1] = word end
+local old_ready_at, old_span_ms, old_format, old_fleet, old_nodes, old_max_ttl_ms, old_durable, old_quarantine,
+  old_identity = unpack(words)
+
+if verb == 'force' then
+  -- Locks of the old fleet may be alive: nothing is granted until the longest of them is over.
+  wait_ms = math.max(wait_ms, tonumber(old_max_ttl_ms) or 0, tonumber(old_span_ms) or 0)
+  return write('new', now + wait_ms * 1000, wait_ms)
+end
+
+if not marker then return write('new', now + wait_ms * 1000, wait_ms) end
+if old_format ~= format or old_fleet ~= fleet or old_nodes ~= nodes or old_quarantine ~= quarantine then
+  return answer('misfit', marker)
+end
+if quarantine == '1' and (old_max_ttl_ms ~= max_ttl_ms or old_durable ~= durable) then
+  return answer('misfit', marker)
+end
+
+-- Never further away than the span, should the node's clock have stepped back.
+local span_ms = tonumber(old_span_ms)
+local ready_at = math.min(tonumber(old_ready_at), now + span_ms * 1000)
+if old_identity ~= identity and durable ~= '1' then
+  return write('restarted', math.max(ready_at, now + wait_ms * 1000), math.max(span_ms, wait_ms))
+end
+if old_identity ~= identity or ready_at < tonumber(old_ready_at) then return write('known', ready_at, span_ms) end
+return answer('known', marker)

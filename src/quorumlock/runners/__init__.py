@@ -1,0 +1,1 @@
+"""How effects are performed: with threads, with asyncio, or in simulated time."""

@@ -1,0 +1,41 @@
+"""What the runners share: advancing a procedure, and keeping an eye on the nodes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..core.effects import Effect, Steps
+from ..engines.base import Engine
+from ..events import Bus, NodeDown, NodeUp
+
+T = TypeVar("T")
+
+
+def advance(steps: Steps[T], error: BaseException | None) -> Effect:
+    """The next effect; raises StopIteration with the result. `error` is what performing the last one met."""
+    return next(steps) if error is None else steps.throw(error)
+
+
+def ended(steps: Steps[T]) -> bool:
+    """Has the procedure returned or raised? Only then may what it raised leave the runner."""
+    return inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED
+
+
+class Watch:
+    """Tells the news about nodes: down when they first fail, up when they answer again."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], float], bus: Bus) -> None:
+        self.healths = [node.health for node in engine.nodes]
+        self._labels = engine.labels
+        self._clock = clock
+        self._bus = bus
+
+    def failed(self, node: int, cause: str) -> None:
+        if self.healths[node].failed(self._clock()) and self._bus:
+            self._bus.emit(NodeDown(self._labels[node], cause))
+
+    def answered(self, node: int) -> None:
+        if self.healths[node].failures and self.healths[node].answered() and self._bus:
+            self._bus.emit(NodeUp(self._labels[node]))

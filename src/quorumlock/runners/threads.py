@@ -1,0 +1,361 @@
+"""Runs procedures in the calling thread: write to all nodes, then wait for whoever answers first.
+
+A *strand* is a connection with its link. A *cable* is one strand per node; one thread at a time uses a cable,
+for one round. A round writes to every strand, then polls them all, and returns at the decision: the answers
+that are still owed stay with their strands and are read, and entered, when the cable is used again.
+
+No thread is started for a round. Threads connect, in the background, to nodes that have no strand yet.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..core.effects import Round, Route, Sleep, Steps
+from ..core.health import give_up, leave_out
+from ..core.requests import Request
+from ..core.votes import Cause, Tally, unknown
+from ..engines.base import Engine, Link
+from ..errors import ConfigurationError
+from ..events import Bus
+from .base import Watch, advance, ended
+
+T = TypeVar("T")
+
+READ_SIZE = 65536
+PINNED_WAIT = 1.0
+
+_runners: weakref.WeakSet[ThreadRunner] = weakref.WeakSet()
+
+
+class Strand:
+    """One connection: a socket that never blocks, and the link that knows what its bytes mean.
+
+    `fragile` is set while bytes and bookkeeping may disagree. If an interrupt strikes then, the strand cannot
+    be trusted any more: the next answer might be taken for another.
+    """
+
+    __slots__ = ("connection", "fd", "fragile", "link", "node", "read_at", "sock", "tls")
+
+    def __init__(self, node: int, connection: Any, link: Link, now: float) -> None:
+        self.node = node
+        self.connection = connection
+        self.link = link
+        self.sock: socket.socket = connection._sock
+        self.sock.setblocking(False)
+        self.fd = self.sock.fileno()
+        self.tls = isinstance(self.sock, ssl.SSLSocket)
+        self.fragile = False
+        self.read_at = now
+
+    def send(self, data: bytes) -> None:
+        """Raises OSError where the socket does not take it all: a request cut in two cannot be mended."""
+        if data and self.sock.send(data) != len(data):
+            raise OSError("the connection is clogged")
+
+    def ask(self, request: Request, packed: bytes, tally: Tally, now: float) -> None:
+        self.fragile = True
+        self.send(self.link.submit(request, packed, tally, now))
+        self.fragile = False
+
+    def read(self) -> bool:
+        """Reads what is there; True if there was anything. Raises OSError or ProtocolError (a ValueError)."""
+        self.fragile = True
+        heard = False
+        while True:
+            try:
+                data = self.sock.recv(READ_SIZE)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                break
+            if not data:
+                raise OSError("closed by the server")
+            heard = True
+            if out := self.link.receive(data):
+                self.send(out)
+            if not self.tls:  # decrypted bytes may lie behind a TLS socket without poll seeing them
+                break
+        self.fragile = False
+        return heard
+
+    def close(self, cause: Cause, detail: str) -> None:
+        self.link.fail(cause, detail)
+        self.connection.disconnect()
+
+
+class Cable:
+    """One strand to each node, used by one thread at a time."""
+
+    def __init__(self, engine: Engine, watch: Watch, clock: Callable[[], float], node_timeout: float) -> None:
+        self.lock = threading.Lock()
+        self._engine = engine
+        self._watch = watch
+        self._clock = clock
+        self._node_timeout = node_timeout
+        self._majority = len(engine.nodes) // 2 + 1
+        self._strands: list[Strand | None] = [None] * len(engine.nodes)
+        self._by_fd: dict[int, Strand] = {}
+        self._poll = select.poll()
+        self._opening: set[int] = set()
+        self._opened: deque[tuple[int, Any]] = deque()
+        self._bell: tuple[socket.socket, socket.socket] | None = None
+
+    @property
+    def owes(self) -> bool:
+        return any(strand is not None and strand.link.owes for strand in self._strands)
+
+    def perform(self, round_: Round) -> None:
+        """Asks, and waits until the tally is decided or time is up."""
+        try:
+            self._perform(round_)
+        except BaseException:
+            for strand in self._strands:
+                if strand is not None and strand.fragile:
+                    self._drop(strand, Cause.DISCONNECTED, "interrupted")
+            round_.tally.close()
+            raise
+        for node in give_up(round_):
+            self._watch.failed(node, Cause.SILENT.value)
+
+    def _perform(self, round_: Round) -> None:
+        clock, tally = self._clock, round_.tally
+        now = clock()
+        if self._opened:
+            self._attach(None, now)
+        self._refresh(now)
+        leave_out(round_, self._watch.healths, self._majority, now)
+        due = self._burst(round_, now)
+        while not tally.decided:
+            left = due - clock()
+            if left <= 0:
+                return
+            for fd, _ in self._poll.poll(left * 1000):
+                strand = self._by_fd.get(fd)
+                if strand is not None:
+                    self._read(strand)
+                elif self._bell is not None and fd == self._bell[0].fileno():
+                    self._bell[0].recv(READ_SIZE)
+                    now = clock()
+                    self._attach(round_, now)
+                    due = self._due(round_, now)
+
+    def _burst(self, round_: Round, now: float) -> float:
+        """Writes the round's requests to all nodes; gives the time until which to wait."""
+        last: Request | None = None
+        packed = b""
+        waits = False
+        for node, request in enumerate(round_.requests):
+            if request is None or round_.tally.answers[node] is not None:
+                continue
+            strand = self._strands[node]
+            if strand is None:
+                waits |= self._open(node, round_, now)
+                continue
+            if request is not last:
+                packed, last = self._engine.wire.encode(request), request
+            self._ask(strand, request, packed, round_.tally, now)
+        return self._due(round_, now) if waits else now + round_.timeout
+
+    def _due(self, round_: Round, now: float) -> float:
+        """When to stop waiting: later, where a connection is still being made."""
+        due = now + round_.timeout
+        for node in self._opening:
+            if round_.requests[node] is not None and round_.tally.answers[node] is None:
+                met = self._engine.nodes[node].met
+                due = max(due, now + (2 * round_.timeout if met else self._engine.connect_timeout))
+        return due
+
+    def _ask(self, strand: Strand, request: Request, packed: bytes, tally: Tally, now: float) -> None:
+        try:
+            strand.ask(request, packed, tally, now)
+        except (OSError, ValueError) as error:
+            self._drop(strand, Cause.DISCONNECTED, str(error))
+
+    def _read(self, strand: Strand) -> bool:
+        try:
+            heard = strand.read()
+        except (OSError, ValueError) as error:
+            self._drop(strand, Cause.DISCONNECTED, str(error))
+            return False
+        if heard:
+            strand.read_at = self._clock()
+            self._watch.answered(strand.node)
+        return heard
+
+    def _refresh(self, now: float) -> None:
+        """Looks at strands that were not read for a while: closed meanwhile, answered late, or still silent?"""
+        for strand in self._strands:
+            if strand is None or now - strand.read_at <= self._node_timeout:
+                continue
+            self._read(strand)
+            if strand.link.overfull:
+                self._drop(strand, Cause.SILENT, "too many answers owed")
+            elif strand.link.overdue(now, self._node_timeout) and now >= self._watch.healths[strand.node].probe_at:
+                self._watch.failed(strand.node, Cause.SILENT.value)
+
+    def _open(self, node: int, round_: Round, now: float) -> bool:
+        """Starts connecting to a node without a strand; False if that is pointless now."""
+        if node in self._opening:
+            return True
+        if round_.everyone and self._watch.healths[node].suspect(now):
+            round_.tally.cast(node, unknown(Cause.UNREACHABLE, "tried a moment ago"))
+            return False
+        if self._bell is None:
+            self._bell = socket.socketpair()
+            self._poll.register(self._bell[0], select.POLLIN)
+        self._opening.add(node)
+        thread = threading.Thread(
+            target=_connect,
+            args=(self._engine, node, self._opened, self._bell[1]),
+            name=f"quorumlock-connect-{node}",
+            daemon=True,
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # the interpreter is shutting down
+            self._opening.discard(node)
+            round_.tally.cast(node, unknown(Cause.UNREACHABLE, str(error)))
+            return False
+        return True
+
+    def _attach(self, round_: Round | None, now: float) -> None:
+        """Takes in the connections that were made meanwhile, and asks them what the round still wants to know."""
+        while self._opened:
+            node, made = self._opened.popleft()
+            self._opening.discard(node)
+            request = None if round_ is None else round_.requests[node]
+            waited_for = round_ is not None and request is not None and round_.tally.answers[node] is None
+            if isinstance(made, Exception):
+                self._watch.failed(node, str(made))
+                if round_ is not None and waited_for:
+                    round_.tally.cast(node, unknown(Cause.UNREACHABLE, str(made)[:160]))
+                continue
+            strand = Strand(node, made, self._engine.new_link(node), now)
+            self._strands[node] = strand
+            self._by_fd[strand.fd] = strand
+            self._poll.register(strand.fd, select.POLLIN)
+            try:
+                strand.send(strand.link.begin(now))
+            except OSError as error:
+                self._drop(strand, Cause.DISCONNECTED, str(error))
+                continue
+            if round_ is not None and request is not None and waited_for:
+                self._ask(strand, request, self._engine.wire.encode(request), round_.tally, now)
+
+    def _drop(self, strand: Strand, cause: Cause, detail: str) -> None:
+        self._strands[strand.node] = None
+        self._by_fd.pop(strand.fd, None)
+        self._poll.unregister(strand.fd)
+        strand.close(cause, detail)
+
+    def close(self) -> None:
+        for strand in self._strands:
+            if strand is not None:
+                self._drop(strand, Cause.DISCONNECTED, "closed by this client")
+        if self._bell is not None:
+            for end in self._bell:
+                end.close()
+
+
+def _connect(engine: Engine, node: int, opened: deque[tuple[int, Any]], bell: socket.socket) -> None:
+    """In a thread of its own: connects, leaves the result, rings."""
+    made: Any
+    try:
+        made = engine.open(node)
+    except Exception as error:
+        made = error
+    opened.append((node, made))
+    try:
+        bell.send(b"!")
+    except OSError:
+        # The cable was closed meanwhile; nobody will attach what we bring.
+        if not isinstance(made, Exception):
+            made.disconnect()
+
+
+class ThreadRunner:
+    """Performs effects in the thread that calls `run`."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], float], node_timeout: float, bus: Bus) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._node_timeout = node_timeout
+        self._watch = Watch(engine, clock, bus)
+        self._cables: list[Cable] = []
+        self._closed = False
+        _runners.add(self)
+
+    def run(self, steps: Steps[T]) -> T:
+        """Drives a procedure to its end. An interrupt is thrown into it, so that it can clean up."""
+        error: BaseException | None = None
+        while True:
+            try:
+                effect = advance(steps, error)
+                error = None
+                if type(effect) is Sleep:
+                    time.sleep(effect.seconds)
+                elif isinstance(effect, Round):
+                    self._perform(effect)
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]
+            except BaseException as caught:
+                if ended(steps):
+                    raise
+                error = caught
+
+    def _perform(self, round_: Round) -> None:
+        cable = self._take(round_.route)
+        try:
+            cable.perform(round_)
+            round_.route.taken = cable if cable.owes else None
+        finally:
+            cable.lock.release()
+
+    def _take(self, route: Route) -> Cable:
+        """A free cable; the route's own one, while a request of that route may still be under way on it."""
+        if self._closed:
+            raise ConfigurationError("this Locker is closed")
+        pinned = route.taken
+        if (
+            isinstance(pinned, Cable)
+            and pinned in self._cables
+            and pinned.owes
+            and pinned.lock.acquire(timeout=PINNED_WAIT)
+        ):
+            return pinned
+        for cable in self._cables:
+            if cable.lock.acquire(blocking=False):
+                return cable
+        cable = Cable(self._engine, self._watch, self._clock, self._node_timeout)
+        cable.lock.acquire()
+        self._cables.append(cable)
+        return cable
+
+    def close(self) -> None:
+        """Closes all connections; what is under way in other threads ends first."""
+        self._closed = True
+        cables, self._cables = self._cables, []
+        for cable in cables:
+            with cable.lock:
+                cable.close()
+
+    def forget(self) -> None:
+        """In a forked child: the connections are the parent's. Nothing is sent on them, not even a goodbye."""
+        self._cables = []
+
+
+def _after_fork_in_child() -> None:
+    for runner in list(_runners):
+        runner.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

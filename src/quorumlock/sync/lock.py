@@ -1,0 +1,58 @@
+"""A lock, for threads."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ..front import Default, LockBase, clock
+from .lease import Lease
+
+if TYPE_CHECKING:
+    from ..options import LockOptions
+    from .locker import Locker
+
+
+class Lock(LockBase):
+    """Names a resource; holds no ownership, and may be shared by threads and tasks."""
+
+    _locker: Locker
+
+    def __init__(self, locker: Locker, name: str, chosen: LockOptions) -> None:
+        super().__init__(locker, name, chosen)
+        self._entered: dict[int, list[Lease]] = {}
+
+    def acquire(self, timeout: float | Default | None = Default.TIMEOUT) -> Lease:
+        """Waits for the lock; raises AcquireTimeout if it stays held, NoQuorum if no majority can decide.
+
+        `timeout` is in seconds; None waits as long as it takes, 0 tries once and raises LockHeld.
+        """
+        asked_at = clock()
+        grant = self._locker._run(self._acquiring(timeout))
+        return Lease(self._locker, grant, self._options, asked_at)
+
+    def try_acquire(self) -> Lease | None:
+        """Tries once: a lease, or None if somebody holds it; raises NoQuorum if nobody can tell."""
+        asked_at = clock()
+        grant = self._locker._run(self._trying())
+        return None if grant is None else Lease(self._locker, grant, self._options, asked_at)
+
+    def locked(self) -> bool:
+        """Asks the nodes whether anybody holds it. By the time you know, it may have changed."""
+        return self._held(self._locker._run(self._looking()))
+
+    def __enter__(self) -> Lease:
+        lease = self.acquire()
+        self._entered.setdefault(threading.get_ident(), []).append(lease)
+        return lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        owner = threading.get_ident()
+        leases = self._entered[owner]
+        lease = leases.pop()
+        if not leases:
+            del self._entered[owner]
+        lease.__exit__(kind, error, traceback)

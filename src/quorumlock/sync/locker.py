@@ -1,0 +1,83 @@
+"""The entry point, for threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from .. import options
+from ..core import fleet, redlock
+from ..core.effects import Steps
+from ..front import LockerBase, clock
+from ..options import LockOptions, Settings
+from .lease import Lease
+from .lock import Lock
+
+if TYPE_CHECKING:
+    from ..engines.base import Engine
+
+T = TypeVar("T")
+
+
+class Locker(LockerBase):
+    """A client of one fleet; makes locks. Connects on first use; safe to share between threads."""
+
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        from ..runners.threads import ThreadRunner
+
+        super().__init__(engine, settings)
+        self._runner = ThreadRunner(engine, clock, settings.node_timeout, self._bus)
+
+    def lock(
+        self,
+        name: str,
+        ttl: float = 10.0,
+        timeout: float | None = None,
+        keep: bool = True,
+        max_hold: float = 86400.0,
+        reentrant: bool = False,
+        fair: bool = False,
+        lock_delay: float = 0.0,
+        at_least: float = 0.0,
+        note: str | None = None,
+        on_lost: Callable[[Lease], object] | None = None,
+    ) -> Lock:
+        """The lock of that name. Nothing is sent until it is acquired.
+
+        `ttl`: how long a lease lives without renewal. `timeout`: how long to wait for it (None: as long as it
+        takes). `note`: a word about the holder. `on_lost`: called with the lease when its loss is noticed.
+        `keep` and `max_hold` are for the keeper, which is not in this version yet: extend() long work yourself.
+        """
+        chosen = LockOptions.checked(
+            self._settings, ttl=ttl, timeout=timeout, keep=keep, max_hold=max_hold, reentrant=reentrant,
+            fair=fair, lock_delay=lock_delay, at_least=at_least, note=note, on_lost=on_lost,
+        )  # fmt: skip
+        return Lock(self, name, chosen)
+
+    def break_(self, name: str) -> None:
+        """Forces a lock open on all nodes, whoever holds it, and raises its fence; raises NoQuorum."""
+        self._broken(name, self._run(redlock.break_(self._fleet, options.name(name))))
+
+    def init_fleet(self, force: bool = False) -> None:
+        """Makes a new fleet ready at once; without it, new nodes grant nothing for one `max_ttl`.
+
+        All nodes must answer and none may have been in use. `force` starts a fleet anew, with other terms
+        or other nodes: every node then waits until locks of the old fleet are over.
+        """
+        self._run(fleet.initialise(self._fleet, options.flag("force", force)))
+
+    def close(self) -> None:
+        """Closes all connections. Leases that were not released end by their ttl."""
+        self._runner.close()
+
+    def __enter__(self) -> Locker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self, steps: Steps[T]) -> T:
+        return self._runner.run(steps)

@@ -1,0 +1,83 @@
+"""Fixtures for every test: real servers, shared where a test leaves them as it found them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import quorumlock
+from quorumlock.lab.servers import BINARIES, Servers, kinds
+
+MAX_TTL = 1.0
+"""Quarantine and expiry are cheap in live tests."""
+
+
+def server_kinds() -> list[object]:
+    """Both kinds of server; one that is missing is skipped by name, and never in CI."""
+    present = kinds()
+    if os.environ.get("CI") and set(present) != set(BINARIES):
+        missing = sorted(set(BINARIES) - set(present))
+        raise pytest.UsageError(f"CI must not skip: no server of kind {', '.join(missing)}")
+    return [
+        kind if kind in present else pytest.param(kind, marks=pytest.mark.skip(reason=f"no {kind} server here"))
+        for kind in BINARIES
+    ]
+
+
+@pytest.fixture(scope="session", params=server_kinds())
+def kind(request: pytest.FixtureRequest) -> str:
+    """valkey, then redis."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def shared_servers(kind: str) -> Iterator[Servers]:
+    """Five servers of a kind for the whole session: do not pause, kill or reconfigure them."""
+    with Servers(5, kind) as servers:
+        yield servers
+
+
+@pytest.fixture
+def servers(shared_servers: Servers) -> Servers:
+    """The shared servers, emptied."""
+    for server in shared_servers.servers:
+        server.command("FLUSHALL")
+        server.command("SCRIPT", "FLUSH")
+    return shared_servers
+
+
+@pytest.fixture
+def make_servers(kind: str) -> Iterator[Callable[..., Servers]]:
+    """Servers of a test's own, to pause, kill and restart: `make_servers(5)`."""
+    made: list[Servers] = []
+
+    def make(count: int, *arguments: str) -> Servers:
+        servers = Servers(count, kind, arguments=arguments)
+        servers.__enter__()
+        made.append(servers)
+        return servers
+
+    yield make
+    for servers in made:
+        servers.__exit__(None, None, None)
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., quorumlock.Locker]]:
+    """Lockers that are closed at the end; the fleet is initialised unless `init=False`."""
+    made: list[quorumlock.Locker] = []
+
+    def make(servers: Servers | list[str], *, init: bool = True, **options: object) -> quorumlock.Locker:
+        options.setdefault("max_ttl", MAX_TTL)
+        urls = servers.urls if isinstance(servers, Servers) else servers
+        locker = quorumlock.connect(urls, **options)  # type: ignore[arg-type]
+        made.append(locker)
+        if init and not made[:-1]:
+            locker.init_fleet()
+        return locker
+
+    yield make
+    for locker in made:
+        locker.close()
