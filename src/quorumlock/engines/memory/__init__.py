@@ -1,0 +1,1 @@
+"""A node without a server: what simulations run on."""

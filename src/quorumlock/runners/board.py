@@ -1,0 +1,234 @@
+"""The connections of one event loop, real or simulated: who is asked, who is waited for, who is connected to.
+
+Everything here is callbacks: a loop calls, and is asked to call later. `aio.py` brings asyncio's loop and
+sockets, `virtual.py` a simulated clock and network; what happens between is the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ..core.effects import Round
+from ..core.health import give_up, leave_out
+from ..core.requests import Request
+from ..core.votes import Cause, Tally, unknown
+from ..engines.base import Engine, Link
+from .base import Watch
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Loop(Protocol):
+    """What a board needs of an event loop."""
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> Timer: ...
+    def call_soon(self, callback: Callable[[], object]) -> object: ...
+
+
+class Strand:
+    """One connection and its link. Who derives from it moves the bytes."""
+
+    def __init__(self, node: int, link: Link, board: Board) -> None:
+        self.node = node
+        self.link = link
+        self.board = board
+        self._out: list[bytes] = []
+
+    def transmit(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def hang_up(self) -> None:
+        raise NotImplementedError
+
+    def ask(self, request: Request, packed: bytes, tally: Tally, now: float) -> None:
+        self.write(self.link.submit(request, packed, tally, now))
+
+    def write(self, data: bytes) -> None:
+        """Leaves with everything else of this tick."""
+        if data:
+            if not self._out:
+                self.board.will_flush(self)
+            self._out.append(data)
+
+    def flush(self) -> None:
+        if self._out:
+            data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+            self._out.clear()
+            self.transmit(data)
+
+    def received(self, data: bytes) -> None:
+        try:
+            out = self.link.receive(data)
+        except ValueError as error:
+            self.abort(Cause.DISCONNECTED, str(error))
+            return
+        self.board.watch.answered(self.node)
+        self.write(out)
+
+    def broken(self, detail: str) -> None:
+        """The connection is gone."""
+        self._forget(Cause.DISCONNECTED, detail)
+
+    def abort(self, cause: Cause, detail: str) -> None:
+        """The connection is to go, and nothing more is sent on it."""
+        self._forget(cause, detail)
+        self.hang_up()
+
+    def _forget(self, cause: Cause, detail: str) -> None:
+        self.board.forget(self)
+        self._out.clear()
+        self.link.fail(cause, detail)
+
+
+class Pending:
+    """A round that is under way; calls `done` once, when it is decided or time is up."""
+
+    __slots__ = ("_board", "_done", "_timer", "due", "open_due", "round")
+
+    def __init__(self, board: Board, round_: Round, done: Callable[[], None], now: float) -> None:
+        self.round = round_
+        self.due = self.open_due = now + round_.timeout
+        self._board = board
+        self._done = done
+        self._timer: Timer | None = None
+
+    def arm(self, now: float) -> None:
+        self.round.tally.on_decided = self._done
+        self._set_timer(self.due - now)
+
+    def end(self) -> None:
+        """Nobody waits any more; what still comes is entered late."""
+        self.round.tally.close()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set_timer(self, delay: float) -> None:
+        self._timer = self._board.loop.call_later(max(0.0, delay), self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        due = self.open_due if self._board.opens_for(self.round) else self.due
+        left = due - self._board.clock()
+        if left > 0:
+            self._set_timer(left)
+            return
+        for node in give_up(self.round):  # the last of these decides the tally, which calls `done`
+            self._board.watch.failed(node, Cause.SILENT.value)
+
+
+class Board:
+    """One strand to each node, shared by all rounds of a loop."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        watch: Watch,
+        clock: Callable[[], float],
+        node_timeout: float,
+        loop: Loop,
+        connect: Callable[[Board, int], None],
+    ) -> None:
+        self.engine = engine
+        self.watch = watch
+        self.clock = clock
+        self.loop = loop
+        self.strands: list[Strand | None] = [None] * len(engine.nodes)
+        self._connect = connect
+        self._node_timeout = node_timeout
+        self._majority = len(engine.nodes) // 2 + 1
+        self._hoping: dict[int, list[Pending]] = {}
+        self._dirty: list[Strand] = []
+
+    def begin(self, round_: Round, done: Callable[[], None]) -> Pending:
+        """Sends a round's requests, with this tick's write. `done` is not called if that decides the tally."""
+        now = self.clock()
+        pending = Pending(self, round_, done, now)
+        tally = round_.tally
+        self._refresh(now)
+        leave_out(round_, self.watch.healths, self._majority, now)
+        last: Request | None = None
+        packed = b""
+        for node, request in enumerate(round_.requests):
+            if request is None or tally.answers[node] is not None:
+                continue
+            strand = self.strands[node]
+            if strand is None:
+                self._hope(node, pending, now)
+                continue
+            if request is not last:
+                packed, last = self.engine.wire.encode(request), request
+            strand.ask(request, packed, tally, now)
+        if not tally.decided:
+            pending.arm(now)
+        return pending
+
+    def will_flush(self, strand: Strand) -> None:
+        if not self._dirty:
+            self.loop.call_soon(self.flush)
+        self._dirty.append(strand)
+
+    def flush(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for strand in dirty:
+            strand.flush()
+
+    def opens_for(self, round_: Round) -> bool:
+        """Does the round wait for a connection that is still being made?"""
+        return any(
+            round_.requests[node] is not None and round_.tally.answers[node] is None for node in self._hoping
+        )
+
+    def forget(self, strand: Strand) -> None:
+        if self.strands[strand.node] is strand:
+            self.strands[strand.node] = None
+
+    def connected(self, strand: Strand) -> None:
+        """A connection was made: asks it what rounds still want to know."""
+        self.strands[strand.node] = strand
+        now = self.clock()
+        strand.write(strand.link.begin(now))
+        for pending, request in self._hopes(strand.node):
+            pending.due = max(pending.due, now + pending.round.timeout)
+            strand.ask(request, self.engine.wire.encode(request), pending.round.tally, now)
+
+    def not_connected(self, node: int, detail: str) -> None:
+        """A connection could not be made."""
+        self.watch.failed(node, detail)
+        answer = unknown(Cause.UNREACHABLE, detail)
+        for pending, _ in self._hopes(node):
+            pending.round.tally.cast(node, answer)
+
+    def _hopes(self, node: int) -> list[tuple[Pending, Request]]:
+        """Rounds, and their requests, that still wait for a connection to this node."""
+        return [
+            (pending, request)
+            for pending in self._hoping.pop(node, [])
+            if (request := pending.round.requests[node]) is not None
+            and not pending.round.tally.closed
+            and pending.round.tally.answers[node] is None
+        ]
+
+    def _hope(self, node: int, pending: Pending, now: float) -> None:
+        """Starts connecting to a node without a strand, and keeps the round's request for it."""
+        round_ = pending.round
+        connecting = node in self._hoping
+        if not connecting and round_.everyone and self.watch.healths[node].suspect(now):
+            round_.tally.cast(node, unknown(Cause.UNREACHABLE, "tried a moment ago"))
+            return
+        allowed = 2 * round_.timeout if self.engine.nodes[node].met else self.engine.connect_timeout
+        pending.open_due = max(pending.open_due, now + allowed + round_.timeout)
+        self._hoping.setdefault(node, []).append(pending)
+        if not connecting:
+            self._connect(self, node)
+
+    def _refresh(self, now: float) -> None:
+        """Looks for strands that have been silent for too long."""
+        for strand in self.strands:
+            if strand is None:
+                continue
+            if strand.link.overfull:
+                strand.abort(Cause.SILENT, "too many answers owed")
+            elif strand.link.overdue(now, self._node_timeout) and now >= self.watch.healths[strand.node].probe_at:
+                self.watch.failed(strand.node, Cause.SILENT.value)
