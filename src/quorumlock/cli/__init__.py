@@ -6,7 +6,6 @@ It starts fast: an engine, and with it redis-py, is imported by the command that
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -23,21 +22,27 @@ examples:
   quorumlock demo
 
 exit codes:
-  0 done, 64 a mistake in the call or the deployment, 69 nodes that do not answer
+  0   done
+  64  a mistake in the call or in the deployment
+  69  nodes that do not answer
 """
 
 INIT = """\
-Makes the nodes of a new fleet ready at once. Without it they grant nothing for one max_ttl, because a node that
-knows of no fleet may have lost its memory. Once is enough: a node that restarts later looks after itself.
+Makes the nodes of a new fleet ready at once. Without it they grant nothing for
+one max_ttl, because a node that knows of no fleet may have lost its memory.
+Once is enough: a node that restarts later looks after itself.
 """
 
 INIT_EPILOG = """\
-The nodes, --prefix, --max-ttl, --durable and --fleet are the fleet's terms: every client must be given the same.
+The nodes, --prefix, --max-ttl, --durable and --fleet are the fleet's terms:
+every client must be given the same.
 
 example:
-  quorumlock init --url redis://10.0.0.1 --url redis://10.0.0.2 --url redis://10.0.0.3 --max-ttl 30
+  quorumlock init --max-ttl 30 \\
+    --url redis://10.0.0.1 --url redis://10.0.0.2 --url redis://10.0.0.3
 
-A URL on the command line can be seen by other users of this machine: put one with a password into QUORUMLOCK_URL.
+A URL on the command line can be seen by other users of this machine: put one
+with a password into QUORUMLOCK_URL.
 """
 
 
@@ -120,8 +125,8 @@ def _add_demo(commands: argparse._SubParsersAction[Parser]) -> None:
     demo = commands.add_parser(
         "demo",
         help="see a lock at work, and things that go wrong",
-        description="Starts five Valkey nodes on this machine and three workers that share one lock; kills a node and "
-        "stops a worker; shows that nothing is lost.",
+        description="Starts five Valkey nodes on this machine and three workers that share one lock; "
+        "kills a node and stops a worker; shows that nothing is lost.",
         allow_abbrev=False,
     )
     demo.add_argument("--plain", action="store_true", help="lines of text, also on a terminal")
@@ -138,5 +143,3 @@ def _demo(arguments: argparse.Namespace) -> int:
     from ..lab.demo import demo
 
     return demo(plain=arguments.plain)
-
-

@@ -17,7 +17,7 @@ from ..core.fleet import Fleet
 from ..engines.memory.server import ServerDouble, encode
 from ..engines.redis.link import Link
 from ..engines.redis.node import Node, Terms
-from ..engines.redis.resp import PlainReader
+from ..engines.redis.resp import new_reader
 from ..engines.redis.wire import Wire
 from ..events import Bus
 from . import board
@@ -160,7 +160,7 @@ class Connection(board.Strand):
         self.open = True
         self.client_id = node.new_client_id()
         node.connections[self.client_id] = self
-        self._reader = PlainReader()
+        self._reader = new_reader()
         self._inbox = b""
         self._there_at = 0.0
         self._back_at = 0.0

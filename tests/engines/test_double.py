@@ -1,0 +1,233 @@
+"""The double of a server against real ones: the same random commands, the same answers."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from quorumlock.core.requests import (
+    Acquire,
+    Break,
+    Confirm,
+    Extend,
+    Heal,
+    Initialise,
+    Join,
+    Look,
+    Release,
+    Request,
+    Survey,
+)
+from quorumlock.engines.memory.server import ServerDouble
+from quorumlock.engines.redis.resp import PlainReader, ReplyError, pack_plainly
+from quorumlock.engines.redis.wire import FREE, Wire
+from quorumlock.lab.servers import Servers
+
+pytestmark = pytest.mark.live
+
+SLACK_MS = 250
+"""How far times of the two may lie apart: the real server is asked over a socket, on a busy machine."""
+
+
+class Real:
+    """A plain connection to a real server."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self._reader = PlainReader()
+
+    def execute(self, command: tuple[str | bytes | int, ...] | bytes) -> Any:
+        self._socket.sendall(command if isinstance(command, bytes) else pack_plainly(command))
+        while (reply := self._reader.gets()) is False:
+            self._reader.feed(self._socket.recv(65536))
+        return reply
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Pair:
+    """A real server and its double, asked the same things."""
+
+    def __init__(self, real: Real, *, quarantine: bool) -> None:
+        self.real = real
+        self.double = ServerDouble(self._time)
+        self.wire = Wire(
+            prefix="p:", fleet="fleet", nodes=3, max_ttl=60, fence_ttl=240, durable=False, quarantine=quarantine
+        )
+        self.markers: tuple[bytes, bytes] = (b"none", b"none")
+        self.real.execute(("FLUSHALL",))
+
+    def _time(self) -> float:
+        seconds, micros = self.real.execute(("TIME",))
+        return int(seconds) + int(micros) / 1_000_000
+
+    def ask(self, request: Request) -> tuple[Any, Any]:
+        """Both replies."""
+        replies = []
+        for execute, marker in ((self.real.execute, self.markers[0]), (self._double, self.markers[1])):
+            packed = self.wire.encode(request, source=True)
+            tail = b"" if isinstance(request, (*FREE, Join)) else self.wire.tail(marker)
+            replies.append(execute(packed + tail))
+        return replies[0], replies[1]
+
+    def _double(self, packed: bytes) -> Any:
+        reader = PlainReader()
+        reader.feed(packed)
+        return self.double.execute(reader.gets())
+
+    def join(self) -> tuple[Any, Any]:
+        real, double = self.ask(Join())
+        self.markers = (real[1], double[1])
+        return real, double
+
+    def plain(self, *words: str) -> None:
+        """A command by an operator, done to both."""
+        self.real.execute(words)
+        match words:
+            case ["DEL", key]:
+                self.double.delete(key)
+            case ["HSET", key, *_]:
+                self.double.set(key, {b"f": b"v"})
+            case ["FLUSHALL"]:
+                self.double.flush()
+            case ["SET", key, value, "PX", ttl]:
+                self.double.set(key, value.encode(), int(ttl))
+            case _:
+                raise AssertionError(words)
+
+
+@pytest.fixture
+def real(servers: Servers) -> Iterator[Real]:
+    connection = Real(servers[0].port)
+    yield connection
+    connection.close()
+
+
+def alike(real: Any, double: Any) -> bool:
+    """Same answer; times may lie apart by the slack, and so may fences that were taken from the clock."""
+    if isinstance(real, ReplyError) or isinstance(double, ReplyError):
+        return type(real) is type(double)
+    if len(real) != len(double) or real[0] != double[0]:
+        return False
+    for mine, other in zip(real[1:], double[1:], strict=True):
+        apart = abs(mine - other)
+        if apart > SLACK_MS * (1000 if mine > 10**12 else 1):
+            return False
+    return True
+
+
+def words(reply: Any) -> list[bytes]:
+    """What of a join's answer must be the same: all but times and identity."""
+    marker = reply[1].split()
+    return [reply[0], *marker[1:8]]
+
+
+Named = Acquire | Confirm | Extend | Heal | Release | Break | Look
+
+
+def random_request(rng: random.Random, fences: list[int]) -> Named:
+    name = rng.choice(["a", "b"])
+    token = rng.choice(["t1", "t2", "t3"])
+    fence = rng.choice(fences[-4:]) + rng.choice([0, 0, 0, 1, 5])
+    ttl_ms = rng.choice([5_000, 20_000, 60_000])
+    skew_us = rng.choice([0, 3_600_000_000, -3_600_000_000])
+    candidate = int(time.time() * 1_000_000) + skew_us
+    kind = rng.choice([Acquire, Acquire, Acquire, Confirm, Extend, Heal, Release, Release, Break, Look])
+    if kind is Acquire:
+        return Acquire(name, token, ttl_ms, candidate)
+    if kind is Confirm:
+        return Confirm(name, token, rng.choice(fences[-4:]), fence)
+    if kind in (Extend, Heal):
+        return (Extend if kind is Extend else Heal)(name, token, ttl_ms, fence)
+    if kind is Release:
+        return Release(name, token)
+    return Break(name) if kind is Break else Look(name)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("standing", ["ready", "quarantine", "stranger"])
+def test_random_commands_get_the_same_answers(real: Real, seed: int, standing: str) -> None:
+    rng = random.Random(seed)
+    pair = Pair(real, quarantine=standing == "quarantine")
+    if standing != "stranger":
+        pair.join()
+    fences = [1]
+    for step in range(150):
+        if rng.random() < 0.06:
+            key = rng.choice(["p:a", "p:b"])
+            pair.plain("DEL", key)
+            if rng.random() < 0.4:
+                pair.plain("HSET", key, "f", "v")
+        request = random_request(rng, fences)
+        mine, other = pair.ask(request)
+        assert alike(mine, other), f"seed {seed}, step {step}: {request!r}: {mine!r} and {other!r}"
+        if isinstance(mine, list) and len(mine) > 1 and mine[-1] > 1000:
+            # From here on both must hold the very same fence, or a confirm would not mean the same to them.
+            name = f"p:ql:fence:{{p:{request.name}}}"
+            stored = real.execute(("GET", name))
+            if stored is not None:
+                pair.double.set(name, stored, 240_000)
+                fences.append(int(stored))
+
+
+@pytest.mark.parametrize("quarantine", [True, False])
+def test_joining_means_the_same(real: Real, quarantine: bool) -> None:
+    pair = Pair(real, quarantine=quarantine)
+    for request in (Survey(), Initialise(False), Survey(), Initialise(False), Join(), Initialise(True), Join()):
+        mine, other = pair.ask(request)
+        assert words(mine) == words(other), request
+    pair.plain("FLUSHALL")
+    for _ in range(2):
+        mine, other = pair.join()
+        assert words(mine) == words(other)
+    # Another client with other terms is told so, by both.
+    other_terms: list[dict[str, Any]] = [
+        {"nodes": 5}, {"fleet": "else"}, {"max_ttl": 30}, {"durable": True}, {"quarantine": not quarantine},
+    ]  # fmt: skip
+    for terms in other_terms:
+        given: dict[str, Any] = {
+            "prefix": "p:", "fleet": "fleet", "nodes": 3, "max_ttl": 60, "fence_ttl": 240, "durable": False,
+            "quarantine": quarantine,
+        }  # fmt: skip
+        pair.wire = Wire(**(given | terms))
+        mine, other = pair.ask(Join())
+        assert words(mine) == words(other), terms
+        ignored = not quarantine and terms.keys() & {"max_ttl", "durable"}
+        assert (mine[0] == b"misfit") != bool(ignored), terms
+
+
+def test_a_clock_that_stepped_back_does_not_prolong_quarantine(real: Real) -> None:
+    pair = Pair(real, quarantine=True)
+    pair.join()
+    far = b"%d" % (int(pair.real.execute(("TIME",))[0]) * 1_000_000 + 3_600_000_000)
+    for store, marker in ((real, pair.markers[0]), (None, pair.markers[1])):
+        stepped = b" ".join([far, *marker.split()[1:]])
+        if store is not None:
+            store.execute(("SET", "p:ql:node", stepped))
+        else:
+            pair.double.set("p:ql:node", stepped)
+    pair.markers = tuple(b" ".join([far, *marker.split()[1:]]) for marker in pair.markers)  # type: ignore[assignment]
+    assert [reply[0] for reply in pair.ask(Look("a"))] == [-1, -1]
+    mine, other = pair.join()
+    assert mine[0] == other[0] == b"known"
+    left_ms = [reply[1] for reply in pair.ask(Look("a"))]
+    assert all(59_000 < left <= 60_000 for left in left_ms)
+
+
+def test_expiry_is_the_same(real: Real) -> None:
+    pair = Pair(real, quarantine=False)
+    pair.join()
+    pair.ask(Acquire("a", "t1", 60, 1))
+    end = time.monotonic() + 5
+    while (real.execute(("EXISTS", "p:a")) or pair.double.get("p:a")) and time.monotonic() < end:
+        time.sleep(0.005)
+    mine, other = pair.ask(Acquire("a", "t2", 60, 1))
+    assert mine[0] == other[0] == 1
+    assert real.execute(("PTTL", "p:a")) <= 60
+    assert real.execute(("PTTL", "p:ql:fence:{p:a}")) > 200_000
