@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import os
 import random
 import secrets
@@ -29,12 +30,10 @@ if TYPE_CHECKING:
 HOST_CHARACTERS = 32
 
 if hasattr(time, "CLOCK_BOOTTIME"):
-
-    def clock() -> float:
-        """Seconds that never jump and go on while the machine is suspended."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    clock: Callable[[], float] = functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 else:
     clock = time.monotonic
+"""Seconds that never jump and, where the system can, go on while the machine is suspended."""
 
 
 class Default(enum.Enum):
@@ -48,11 +47,14 @@ class Process:
 
     generation = 0
     whoami = ""
+    mutex = threading.Lock()
+    """Guards the few lines in which any lease changes its state."""
 
     @classmethod
     def forked(cls) -> None:
         cls.generation += 1
         cls.whoami = ""
+        cls.mutex = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -148,7 +150,7 @@ EventT = TypeVar("EventT", bound=Any)
 class LeaseBase(Generic[EventT]):
     """The only proof of holding a lock. May be handed to another thread or task."""
 
-    __slots__ = ("__weakref__", "_busy", "_closed", "_event", "_forks", "_grant", "_locker", "_mutex", "_note",
+    __slots__ = ("__weakref__", "_busy", "_closed", "_event", "_forks", "_grant", "_locker", "_note",
                  "_on_lost", "_reason")  # fmt: skip
 
     _new_event: Callable[[], EventT]
@@ -162,8 +164,7 @@ class LeaseBase(Generic[EventT]):
         self._closed = False
         self._reason: LossReason | None = None
         self._event: EventT | None = None
-        self._mutex = threading.Lock()
-        self._busy = self._new_lock()
+        self._busy: Any = None
         self._forks = Process.generation
         bus = locker._bus
         if bus:
@@ -214,7 +215,7 @@ class LeaseBase(Generic[EventT]):
     @property
     def lost(self) -> EventT:
         """An event that is set when the loss of the lease is noticed."""
-        with self._mutex:
+        with Process.mutex:
             if self._event is None:
                 self._event = self._new_event()
                 if self._reason is not None:
@@ -250,7 +251,7 @@ class LeaseBase(Generic[EventT]):
 
     def _lose(self, reason: LossReason) -> None:
         """The lease is gone; tells once."""
-        with self._mutex:
+        with Process.mutex:
             if self._closed or self._reason is not None:
                 return
             self._reason = reason
@@ -271,13 +272,20 @@ class LeaseBase(Generic[EventT]):
 
     def _close(self) -> bool:
         """Ends the lease; True if there is something to release, once."""
-        with self._mutex:
+        with Process.mutex:
             if self._closed:
                 return False
             self._closed = True
             self._grant.released = True
         # A forked child is not the owner: neither is the parent's lock its to release, nor the connection to use.
         return self._forks == Process.generation
+
+    def _turn(self) -> Any:
+        """The lock that keeps extensions of one lease from overtaking one another, and a release behind them."""
+        with Process.mutex:
+            if self._busy is None:
+                self._busy = self._new_lock()
+            return self._busy
 
     def _extending(self, ttl: float | None) -> Steps[Extension]:
         self.check()

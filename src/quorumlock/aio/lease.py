@@ -24,7 +24,7 @@ class AsyncLease(LeaseBase[asyncio.Event]):
     async def extend(self, ttl: float | None = None) -> None:
         """Renews the lease for `ttl` seconds from now (default: its own); raises LeaseLost if it is gone."""
         try:
-            async with self._busy:
+            async with self._turn():
                 extension = await self._locker._run(self._extending(ttl))
         except LeaseLost as lost:
             self._lose(lost.reason)

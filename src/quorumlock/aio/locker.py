@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from .. import options
 from ..core import fleet, redlock
-from ..core.effects import Steps
 from ..front import LockerBase, clock
 from ..options import LockOptions, Settings
 from .lease import AsyncLease
@@ -28,6 +27,7 @@ class AsyncLocker(LockerBase):
 
         super().__init__(engine, settings)
         self._runner = AioRunner(engine, clock, settings.node_timeout, self._bus)
+        self._run = self._runner.run
 
     def lock(
         self,
@@ -78,6 +78,3 @@ class AsyncLocker(LockerBase):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
-
-    async def _run(self, steps: Steps[T]) -> T:
-        return await self._runner.run(steps)

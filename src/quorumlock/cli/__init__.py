@@ -130,7 +130,17 @@ def _add_demo(commands: argparse._SubParsersAction[Parser]) -> None:
         allow_abbrev=False,
     )
     demo.add_argument("--plain", action="store_true", help="lines of text, also on a terminal")
+    demo.add_argument(
+        "--seconds", type=_seconds, default=3.0, metavar="SECONDS", help="how long to watch each part (default: 3)"
+    )
     demo.set_defaults(run=_demo)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0.1 <= value <= 3600:
+        raise ValueError(text)
+    return value
 
 
 def _init(arguments: argparse.Namespace) -> int:
@@ -142,4 +152,4 @@ def _init(arguments: argparse.Namespace) -> int:
 def _demo(arguments: argparse.Namespace) -> int:
     from ..lab.demo import demo
 
-    return demo(plain=arguments.plain)
+    return demo(plain=arguments.plain, seconds=arguments.seconds)

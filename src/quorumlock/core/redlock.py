@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from ..errors import LossReason
 from .effects import Round, Route, Steps
-from .fence import behind, confirmed, highest
+from .fence import agreed, behind, confirmed, highest
 from .fleet import Fleet, muster, refuse_misfits
 from .requests import Acquire, Break, Confirm, Extend, Heal, Look, Release, Request
 from .validity import valid_until
@@ -60,18 +60,21 @@ class Refusal:
 
 def acquire(fleet: Fleet, name: str, ttl: float) -> Steps[Grant | Refusal]:
     """One attempt: one round trip, and a second one only where nodes granted different fences."""
-    absent = yield from muster(fleet)
-    if absent is not None:
-        return Refusal(absent, busy=False, linger=False)
+    if not fleet.mustered:
+        absent = yield from muster(fleet)
+        if absent is not None:
+            return Refusal(absent, busy=False, linger=False)
     token = fleet.new_token()
     route = Route()
-    tally = fleet.tally()
+    tally = Tally(fleet.nodes, fleet.majority)
     started_at = fleet.clock()
     request = Acquire(name, token, round(ttl * 1000), int(fleet.wall() * 1_000_000))
     try:
         yield Round(fleet.to_all(request), tally, fleet.timeout(ttl), route)
         if tally.won:
-            fence, raised = yield from confirm(fleet, name, token, tally, ttl, route)
+            fence, raised = agreed(tally, fleet.majority), 0
+            if not fence:
+                fence, raised = yield from confirm(fleet, name, token, tally, ttl, route)
             until = valid_until(started_at, ttl, fleet.drift)
             if fence and fleet.clock() < until:
                 return Grant(name, token, fence, ttl, until, tally, route, raised)
@@ -95,7 +98,7 @@ def confirm(fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, route
     fence = highest(tally)
     raised: set[int] = set()
     asked: set[int] = set()
-    while len(agreed := confirmed(tally, fence) | raised) < fleet.majority:
+    while len(sure := confirmed(tally, fence) | raised) < fleet.majority:
         todo = {node: granted for node, granted in behind(tally, fence).items() if node not in asked}
         if not todo:
             return 0, len(raised)
@@ -103,7 +106,7 @@ def confirm(fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, route
         requests: list[Request | None] = [None] * len(fleet.nodes)
         for node, granted in todo.items():
             requests[node] = Confirm(name, token, granted, fence)
-        votes = fleet.tally(min(fleet.majority - len(agreed), len(todo)), asked=len(todo))
+        votes = fleet.tally(min(fleet.majority - len(sure), len(todo)), asked=len(todo))
         yield Round(requests, votes, fleet.timeout(ttl), route, everyone=True)
         raised |= {node for node, _ in votes.granted()}
     return fence, len(raised)
@@ -127,12 +130,13 @@ def release(
 
     A node to which the request of `tally`'s round was never sent does not know the token and is left alone.
     """
-    unsent = [] if tally is None else tally.caused(Cause.LEFT_OUT) + tally.caused(Cause.UNREACHABLE)
     requests: list[Request | None] = fleet.to_all(Release(name, token))
-    for node in unsent:
-        requests[node] = None
-    asked = len(requests) - len(unsent)
-    heard = fleet.tally(min(fleet.majority, asked), asked=asked, any_answer=True)
+    asked = len(requests)
+    if tally is not None:
+        for node in tally.caused(Cause.LEFT_OUT) + tally.caused(Cause.UNREACHABLE):
+            requests[node] = None
+            asked -= 1
+    heard = Tally(fleet.nodes, min(fleet.majority, asked), asked=asked, any_answer=True)
     if asked:
         yield Round(requests, heard, fleet.timeout(ttl), route, everyone=True)
     return heard

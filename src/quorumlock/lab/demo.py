@@ -48,22 +48,22 @@ class Failure(Exception):
     """Something that the demo shows did not happen."""
 
 
-def demo(*, plain: bool = False) -> int:
-    """Shows it; gives the exit code: 0 only if nothing was lost."""
+def demo(*, plain: bool = False, seconds: float = 3.0) -> int:
+    """Shows it, each part for some seconds; gives the exit code: 0 only if nothing was lost."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quorumlock-")))
         nodes = stack.enter_context(Servers(NODES, next(iter(kinds()), "valkey")))
         story = Story([node.port for node in nodes.servers], WORKERS)
         screen = stack.enter_context(new_screen(story, plain))
         try:
-            _play(nodes, folder, story, screen)
+            _play(nodes, folder, story, screen, seconds)
         except Failure as failure:
             story.failure = str(failure)
     screen.close()
     return 0 if story.is_well() else 1
 
 
-def _play(nodes: Servers, folder: Path, story: Story, screen: Screen) -> None:
+def _play(nodes: Servers, folder: Path, story: Story, screen: Screen, seconds: float) -> None:
     counter = folder / "counter.sqlite"
     _create(counter)
     with quorumlock.connect(nodes.urls, max_ttl=MAX_TTL) as locks:
@@ -73,36 +73,36 @@ def _play(nodes: Servers, folder: Path, story: Story, screen: Screen) -> None:
     with _crew(nodes.urls, counter, folder, story, screen) as crew:
         crew.until(lambda: all(worker.increments for worker in story.workers), "an increment by each worker")
         screen.news(f"{WORKERS} workers add to one counter, each under the lock")
-        crew.watch(3.0)
+        crew.watch(seconds)
 
         nodes[2].kill()
         story.node_died(2)
         screen.news("node 3 is killed (SIGKILL): 4 of 5 go on")
-        crew.watch(3.0)
+        crew.watch(seconds)
 
-        _stop_one(crew, story, screen)
-        crew.watch(1.5)
+        _stop_one(crew, story, screen, seconds)
+        crew.watch(seconds / 2)
     story.settle(_read(counter))
 
 
-def _stop_one(crew: Crew, story: Story, screen: Screen) -> None:
+def _stop_one(crew: Crew, story: Story, screen: Screen, seconds: float) -> None:
     """A worker is stopped with the lock in its hands, and wakes when it is somebody else's."""
     worker, member = story.workers[1], crew.members[1]
     member.order("dawdle")
     crew.until(lambda: worker.state == "dawdles", "a worker that holds the lock")
     member.process.send_signal(signal.SIGSTOP)
     worker.state = "stopped"
-    screen.news(f"worker 2 is stopped (SIGSTOP) while it holds the lock, {_short(worker.fence)}")
+    screen.news(f"worker 2 is stopped holding the lock (SIGSTOP), {_short(worker.fence)}")
     crew.until(lambda: story.fence > worker.fence, "a new holder after the ttl")
     screen.news(
         f"its lease of {TTL:g} s is over: worker {story.holder} has the lock, fence …{story.fence % 10**6:06}"
     )
-    crew.watch(1.0)
+    crew.watch(seconds / 3)
     member.process.send_signal(signal.SIGCONT)
     screen.news("worker 2 wakes up and writes, as if nothing had happened")
     crew.until(lambda: worker.told > 0, "the news that the lease is lost")
     if worker.refused:
-        screen.news("the row has seen a newer fence: the write is refused, and worker 2 told")
+        screen.news("the row has seen a newer fence: write refused, worker 2 told")
 
 
 def _short(fence: int) -> str:

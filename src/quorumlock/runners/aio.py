@@ -164,7 +164,7 @@ class AioRunner:
                 return await self._clean_up(steps, cancelled)
             except GeneratorExit as closing:
                 # Nothing can be awaited any more: what can be sent is sent, and that is all.
-                if not ended(steps):
+                if not ended(steps) and not self._closed:
                     self._start(advance(steps, closing))
                 raise
             except BaseException as caught:
@@ -174,6 +174,8 @@ class AioRunner:
 
     async def _clean_up(self, steps: Steps[T], cancelled: BaseException) -> T:
         effect = advance(steps, cancelled)  # raises `cancelled` again where there is nothing to clean up
+        if self._closed:
+            advance(steps, cancelled)  # no connection is left to clean up with: it ends by its ttl
         started = self._start(effect)
         task = asyncio.get_running_loop().create_task(self._finish(steps, started))
         self._cleaning.add(task)
@@ -208,6 +210,7 @@ class AioRunner:
 
     async def close(self) -> None:
         """Closes the connections of the running loop, after clean-up that is under way."""
+        await asyncio.sleep(0)  # cancellations that are on their way get there, and start their clean-up
         if self._cleaning:
             await asyncio.wait(self._cleaning, timeout=CLOSING_WAIT)
         self._closed = True

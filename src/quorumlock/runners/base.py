@@ -31,11 +31,16 @@ class Watch:
         self._labels = engine.labels
         self._clock = clock
         self._bus = bus
+        self.failing: set[int] = set()
+        """Nodes that have not answered since they last failed."""
 
     def failed(self, node: int, cause: str) -> None:
+        self.failing.add(node)
         if self.healths[node].failed(self._clock()) and self._bus:
             self._bus.emit(NodeDown(self._labels[node], cause))
 
     def answered(self, node: int) -> None:
-        if self.healths[node].failures and self.healths[node].answered() and self._bus:
-            self._bus.emit(NodeUp(self._labels[node]))
+        if node in self.failing:
+            self.failing.discard(node)
+            if self.healths[node].answered() and self._bus:
+                self._bus.emit(NodeUp(self._labels[node]))

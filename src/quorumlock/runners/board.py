@@ -147,7 +147,8 @@ class Board:
         pending = Pending(self, round_, done, now)
         tally = round_.tally
         self._refresh(now)
-        leave_out(round_, self.watch.healths, self._majority, now)
+        if self.watch.failing:
+            leave_out(round_, self.watch.healths, self._majority, now)
         last: Request | None = None
         packed = b""
         for node, request in enumerate(round_.requests):

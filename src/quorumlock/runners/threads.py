@@ -13,6 +13,7 @@ import os
 import select
 import socket
 import ssl
+import struct
 import threading
 import time
 import weakref
@@ -38,53 +39,73 @@ _runners: weakref.WeakSet[ThreadRunner] = weakref.WeakSet()
 
 
 class Strand:
-    """One connection: a socket that never blocks, and the link that knows what its bytes mean.
+    """One connection: a socket, and the link that knows what its bytes mean.
+
+    Reading and writing never block, save for `wait`: where there is one node only, the reading itself is the
+    waiting, and a poll before it would cost a system call for nothing.
 
     `fragile` is set while bytes and bookkeeping may disagree. If an interrupt strikes then, the strand cannot
     be trusted any more: the next answer might be taken for another.
     """
 
-    __slots__ = ("connection", "fd", "fragile", "link", "node", "read_at", "sock", "tls")
+    __slots__ = ("_patience", "connection", "fd", "fragile", "link", "node", "read_at", "sock", "tls")
 
     def __init__(self, node: int, connection: Any, link: Link, now: float) -> None:
         self.node = node
         self.connection = connection
         self.link = link
         self.sock: socket.socket = connection._sock
-        self.sock.setblocking(False)
         self.fd = self.sock.fileno()
         self.tls = isinstance(self.sock, ssl.SSLSocket)
+        # A TLS socket takes no flags; any other is left blocking, and told not to block call by call.
+        self.sock.settimeout(0 if self.tls else None)
         self.fragile = False
         self.read_at = now
+        self._patience = 0.0
 
     def send(self, data: bytes) -> None:
         """Raises OSError where the socket does not take it all: a request cut in two cannot be mended."""
-        if data and self.sock.send(data) != len(data):
+        sent = self.sock.send(data) if self.tls else self.sock.send(data, socket.MSG_DONTWAIT)
+        if sent != len(data):
             raise OSError("the connection is clogged")
 
     def ask(self, request: Request, packed: bytes, tally: Tally, now: float) -> None:
         self.fragile = True
-        self.send(self.link.submit(request, packed, tally, now))
+        if data := self.link.submit(request, packed, tally, now):
+            self.send(data)
         self.fragile = False
+
+    def wait(self, seconds: float) -> bool:
+        """Blocks until something was read, for about `seconds`; False if nothing came."""
+        if self._patience != seconds:
+            self._patience = seconds
+            whole = int(seconds)
+            interval = struct.pack("ll", whole, max(1, int((seconds - whole) * 1_000_000)))
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, interval)
+        return self._read(0)
 
     def read(self) -> bool:
         """Reads what is there; True if there was anything. Raises OSError or ProtocolError (a ValueError)."""
-        self.fragile = True
+        if not self.tls:
+            return self._read(socket.MSG_DONTWAIT)
         heard = False
-        while True:
-            try:
-                data = self.sock.recv(READ_SIZE)
-            except (BlockingIOError, ssl.SSLWantReadError):
-                break
-            if not data:
-                raise OSError("closed by the server")
+        while self._read(0):  # decrypted bytes may lie behind a TLS socket without poll seeing them
             heard = True
-            if out := self.link.receive(data):
-                self.send(out)
-            if not self.tls:  # decrypted bytes may lie behind a TLS socket without poll seeing them
-                break
-        self.fragile = False
         return heard
+
+    def _read(self, flags: int) -> bool:
+        self.fragile = True
+        try:
+            data = self.sock.recv(READ_SIZE, flags)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            self.fragile = False
+            return False
+        if not data:
+            raise OSError("closed by the server")
+        if out := self.link.receive(data):
+            self.send(out)
+        self.fragile = False
+        return True
 
     def close(self, cause: Cause, detail: str) -> None:
         self.link.fail(cause, detail)
@@ -102,6 +123,8 @@ class Cable:
         self._node_timeout = node_timeout
         self._majority = len(engine.nodes) // 2 + 1
         self._strands: list[Strand | None] = [None] * len(engine.nodes)
+        self._sole: Strand | None = None
+        """The only strand of a fleet of one."""
         self._by_fd: dict[int, Strand] = {}
         self._poll = select.poll()
         self._opening: set[int] = set()
@@ -110,58 +133,79 @@ class Cable:
 
     @property
     def owes(self) -> bool:
-        return any(strand is not None and strand.link.owes for strand in self._strands)
+        for strand in self._strands:  # noqa: SIM110 - a generator would cost more than the loop
+            if strand is not None and strand.link.owes:
+                return True
+        return False
 
     def perform(self, round_: Round) -> None:
         """Asks, and waits until the tally is decided or time is up."""
+        tally = round_.tally
         try:
-            self._perform(round_)
+            now = self._clock()
+            if self._opened:
+                self._attach(None, now)
+            if self._watch.failing:
+                self._refresh(now)
+                leave_out(round_, self._watch.healths, self._majority, now)
+            due = self._burst(round_, now)
+            while not tally.decided:
+                left = due - now
+                if left <= 0:
+                    break
+                sole = self._sole
+                if sole is not None and not self._opening:
+                    self._read(sole, left if left < round_.timeout else round_.timeout)
+                    now = self._clock()
+                else:
+                    due = self._wait(round_, left, due)
+                    now = self._clock()
         except BaseException:
+            tally.close()
             for strand in self._strands:
                 if strand is not None and strand.fragile:
                     self._drop(strand, Cause.DISCONNECTED, "interrupted")
-            round_.tally.close()
             raise
+        if tally.decided:
+            tally.close()
+            return
         for node in give_up(round_):
             self._watch.failed(node, Cause.SILENT.value)
 
-    def _perform(self, round_: Round) -> None:
-        clock, tally = self._clock, round_.tally
-        now = clock()
-        if self._opened:
-            self._attach(None, now)
-        self._refresh(now)
-        leave_out(round_, self._watch.healths, self._majority, now)
-        due = self._burst(round_, now)
-        while not tally.decided:
-            left = due - clock()
-            if left <= 0:
-                return
-            for fd, _ in self._poll.poll(left * 1000):
-                strand = self._by_fd.get(fd)
-                if strand is not None:
-                    self._read(strand)
-                elif self._bell is not None and fd == self._bell[0].fileno():
-                    self._bell[0].recv(READ_SIZE)
-                    now = clock()
-                    self._attach(round_, now)
-                    due = self._due(round_, now)
+    def _wait(self, round_: Round, left: float, due: float) -> float:
+        """Reads from whoever answers, and connects whoever was opened; gives the time until which to wait."""
+        for fd, _ in self._poll.poll(left * 1000):
+            strand = self._by_fd.get(fd)
+            if strand is not None:
+                self._read(strand)
+            elif self._bell is not None and fd == self._bell[0].fileno():
+                self._bell[0].recv(READ_SIZE)
+                now = self._clock()
+                self._attach(round_, now)
+                due = self._due(round_, now)
+        return due
 
     def _burst(self, round_: Round, now: float) -> float:
         """Writes the round's requests to all nodes; gives the time until which to wait."""
+        tally = round_.tally
         last: Request | None = None
         packed = b""
         waits = False
         for node, request in enumerate(round_.requests):
-            if request is None or round_.tally.answers[node] is not None:
+            if request is None or tally.answers[node] is not None:
                 continue
             strand = self._strands[node]
+            if strand is not None and now - strand.read_at > self._node_timeout:
+                strand = self._looked_after(strand, now)
             if strand is None:
                 waits |= self._open(node, round_, now)
                 continue
             if request is not last:
                 packed, last = self._engine.wire.encode(request), request
-            self._ask(strand, request, packed, round_.tally, now)
+            try:
+                strand.ask(request, packed, tally, now)
+            except (OSError, ValueError) as error:
+                self._drop(strand, Cause.DISCONNECTED, str(error))
         return self._due(round_, now) if waits else now + round_.timeout
 
     def _due(self, round_: Round, now: float) -> float:
@@ -173,33 +217,31 @@ class Cable:
                 due = max(due, now + (2 * round_.timeout if met else self._engine.connect_timeout))
         return due
 
-    def _ask(self, strand: Strand, request: Request, packed: bytes, tally: Tally, now: float) -> None:
+    def _read(self, strand: Strand, patience: float = 0.0) -> None:
         try:
-            strand.ask(request, packed, tally, now)
+            heard = strand.wait(patience) if patience else strand.read()
         except (OSError, ValueError) as error:
             self._drop(strand, Cause.DISCONNECTED, str(error))
-
-    def _read(self, strand: Strand) -> bool:
-        try:
-            heard = strand.read()
-        except (OSError, ValueError) as error:
-            self._drop(strand, Cause.DISCONNECTED, str(error))
-            return False
+            return
         if heard:
             strand.read_at = self._clock()
-            self._watch.answered(strand.node)
-        return heard
+            if self._watch.failing:
+                self._watch.answered(strand.node)
 
     def _refresh(self, now: float) -> None:
-        """Looks at strands that were not read for a while: closed meanwhile, answered late, or still silent?"""
+        """Looks at every strand that was not read for a while."""
         for strand in self._strands:
-            if strand is None or now - strand.read_at <= self._node_timeout:
-                continue
-            self._read(strand)
-            if strand.link.overfull:
-                self._drop(strand, Cause.SILENT, "too many answers owed")
-            elif strand.link.overdue(now, self._node_timeout) and now >= self._watch.healths[strand.node].probe_at:
-                self._watch.failed(strand.node, Cause.SILENT.value)
+            if strand is not None and now - strand.read_at > self._node_timeout:
+                self._looked_after(strand, now)
+
+    def _looked_after(self, strand: Strand, now: float) -> Strand | None:
+        """A strand that was not read for a while: closed meanwhile, answered late, or still silent?"""
+        self._read(strand)
+        if strand.link.overfull:
+            self._drop(strand, Cause.SILENT, "too many answers owed")
+        elif strand.link.overdue(now, self._node_timeout) and now >= self._watch.healths[strand.node].probe_at:
+            self._watch.failed(strand.node, Cause.SILENT.value)
+        return self._strands[strand.node]
 
     def _open(self, node: int, round_: Round, now: float) -> bool:
         """Starts connecting to a node without a strand; False if that is pointless now."""
@@ -240,18 +282,18 @@ class Cable:
                 continue
             strand = Strand(node, made, self._engine.new_link(node), now)
             self._strands[node] = strand
+            self._sole = strand if len(self._strands) == 1 and not strand.tls else None
             self._by_fd[strand.fd] = strand
             self._poll.register(strand.fd, select.POLLIN)
             try:
                 strand.send(strand.link.begin(now))
+                if round_ is not None and request is not None and waited_for:
+                    strand.ask(request, self._engine.wire.encode(request), round_.tally, now)
             except OSError as error:
                 self._drop(strand, Cause.DISCONNECTED, str(error))
-                continue
-            if round_ is not None and request is not None and waited_for:
-                self._ask(strand, request, self._engine.wire.encode(request), round_.tally, now)
 
     def _drop(self, strand: Strand, cause: Cause, detail: str) -> None:
-        self._strands[strand.node] = None
+        self._strands[strand.node] = self._sole = None
         self._by_fd.pop(strand.fd, None)
         self._poll.unregister(strand.fd)
         strand.close(cause, detail)
@@ -261,8 +303,10 @@ class Cable:
             if strand is not None:
                 self._drop(strand, Cause.DISCONNECTED, "closed by this client")
         if self._bell is not None:
+            self._poll.unregister(self._bell[0])
             for end in self._bell:
                 end.close()
+            self._bell = None
 
 
 def _connect(engine: Engine, node: int, opened: deque[tuple[int, Any]], bell: socket.socket) -> None:
@@ -295,15 +339,17 @@ class ThreadRunner:
 
     def run(self, steps: Steps[T]) -> T:
         """Drives a procedure to its end. An interrupt is thrown into it, so that it can clean up."""
+        if self._closed:
+            raise ConfigurationError("this Locker is closed")
         error: BaseException | None = None
         while True:
             try:
-                effect = advance(steps, error)
+                effect = next(steps) if error is None else advance(steps, error)
                 error = None
-                if type(effect) is Sleep:
-                    time.sleep(effect.seconds)
-                elif isinstance(effect, Round):
+                if type(effect) is Round:
                     self._perform(effect)
+                elif type(effect) is Sleep:
+                    time.sleep(effect.seconds)
             except StopIteration as done:
                 return done.value  # type: ignore[no-any-return]
             except BaseException as caught:
@@ -312,17 +358,18 @@ class ThreadRunner:
                 error = caught
 
     def _perform(self, round_: Round) -> None:
-        cable = self._take(round_.route)
+        route = round_.route
+        cable = self._free() if route.taken is None else self._take(route)
         try:
             cable.perform(round_)
-            round_.route.taken = cable if cable.owes else None
+            route.taken = cable if cable.owes else None
         finally:
+            if self._closed:
+                cable.close()
             cable.lock.release()
 
     def _take(self, route: Route) -> Cable:
-        """A free cable; the route's own one, while a request of that route may still be under way on it."""
-        if self._closed:
-            raise ConfigurationError("this Locker is closed")
+        """The cable of a route on which one of its requests may still be under way; else any."""
         pinned = route.taken
         if (
             isinstance(pinned, Cable)
@@ -331,6 +378,10 @@ class ThreadRunner:
             and pinned.lock.acquire(timeout=PINNED_WAIT)
         ):
             return pinned
+        return self._free()
+
+    def _free(self) -> Cable:
+        """A cable that nobody uses, made where there is none."""
         for cable in self._cables:
             if cable.lock.acquire(blocking=False):
                 return cable
@@ -342,8 +393,7 @@ class ThreadRunner:
     def close(self) -> None:
         """Closes all connections; what is under way in other threads ends first."""
         self._closed = True
-        cables, self._cables = self._cables, []
-        for cable in cables:
+        for cable in self._cables:
             with cable.lock:
                 cable.close()
 

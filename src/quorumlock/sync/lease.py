@@ -24,7 +24,7 @@ class Lease(LeaseBase[threading.Event]):
     def extend(self, ttl: float | None = None) -> None:
         """Renews the lease for `ttl` seconds from now (default: its own); raises LeaseLost if it is gone."""
         try:
-            with self._busy:
+            with self._turn():
                 extension = self._locker._run(self._extending(ttl))
         except LeaseLost as lost:
             self._lose(lost.reason)
@@ -34,8 +34,12 @@ class Lease(LeaseBase[threading.Event]):
     def release(self) -> None:
         """Gives the lock back. Quiet if it was released before, or is somebody else's by now."""
         if self._close():
-            with self._busy:  # behind an extension that is under way: it might heal what is deleted here
-                tally = self._locker._run(self._releasing())
+            steps = self._releasing()
+            if self._busy is None:
+                tally = self._locker._run(steps)
+            else:
+                with self._busy:  # behind an extension that is under way: it might heal what is deleted here
+                    tally = self._locker._run(steps)
             self._released(tally)
 
     def __enter__(self) -> Lease:

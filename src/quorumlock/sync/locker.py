@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from .. import options
 from ..core import fleet, redlock
-from ..core.effects import Steps
 from ..front import LockerBase, clock
 from ..options import LockOptions, Settings
 from .lease import Lease
@@ -28,6 +27,7 @@ class Locker(LockerBase):
 
         super().__init__(engine, settings)
         self._runner = ThreadRunner(engine, clock, settings.node_timeout, self._bus)
+        self._run = self._runner.run
 
     def lock(
         self,
@@ -78,6 +78,3 @@ class Locker(LockerBase):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    def _run(self, steps: Steps[T]) -> T:
-        return self._runner.run(steps)

@@ -1,6 +1,6 @@
 """The double of a Redis server: the scripts' meaning in Python, with a clock and a memory one can tamper with.
 
-It understands exactly what the engine sends (its own scripts by hash or source, CLIENT ID and CLIENT KILL) and
+It understands exactly what the engine sends (its own scripts, loaded or not, CLIENT ID and CLIENT KILL) and
 answers what the real server would: a differential test runs the same random commands against both. Where a
 function here and a script there differ, the script is right.
 """
@@ -60,6 +60,9 @@ class ServerDouble:
                 sha_ = hashlib.sha1(source, usedforsecurity=False).hexdigest()
                 self._loaded.add(sha_)
                 return self._run(sha_, int(count), rest)
+            case [b"SCRIPT", b"LOAD", source]:
+                self._loaded.add(hashlib.sha1(source, usedforsecurity=False).hexdigest())
+                return b"loaded"
             case [b"CLIENT", b"ID"]:
                 return client_id
             case [b"CLIENT", b"KILL", b"ID", victim]:

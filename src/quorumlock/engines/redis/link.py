@@ -6,7 +6,7 @@ Rules:
    still waits for it: an answer that came too late is read and entered late, never taken for another.
 2. A link joins its node before the first request that needs the marker; what comes meanwhile waits, in order.
 3. A request is sent again only by the reply that asks for it (NOSCRIPT, a marker that has changed), and only
-   while its round is open: behind a release it would leave an orphan.
+   while its round is open: behind a release it would leave an orphan. A release itself is never too late.
 4. A link that breaks while replies are owed leaves its client id with the node. Whatever is sent to that node
    next, on any link, goes behind a CLIENT KILL of that id, so that nothing is executed after its own undoing.
 """
@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Protocol
 
-from ...core.requests import Initialise, Join, Request, Survey
+from ...core.requests import Initialise, Join, Release, Request, Survey
 from ...core.votes import Answer, Cause, Tally, Vote, unknown
 from .node import Hello, Node
 from .resp import ProtocolError, ReplyError, new_reader, pack
+from .scripts import RELEASE
 from .wire import FREE, Wire, decode
 
+_SURVEYS = (Survey, Initialise)
 OWED_MOST = 512
 """A link that owes this many answers is given up and replaced."""
 
@@ -51,7 +53,7 @@ class Call:
     def take(self, link: Link, reply: Any) -> bytes:
         if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT"):
             return link.send_source(self)
-        if isinstance(self.request, Survey | Initialise):
+        if isinstance(self.request, _SURVEYS):
             answer = link.surveyed(reply)
         else:
             answer = decode(reply)
@@ -101,6 +103,21 @@ class ClientId:
         """Nobody waits for it."""
 
 
+class Ignored:
+    """Something whose reply does not matter."""
+
+    __slots__ = ("sent_at",)
+
+    def __init__(self, sent_at: float) -> None:
+        self.sent_at = sent_at
+
+    def take(self, link: Link, reply: Any) -> bytes:
+        return b""
+
+    def drop(self, link: Link, answer: Answer) -> None:
+        """Nobody waits for it."""
+
+
 class Kill:
     """The end of an old connection to the same node."""
 
@@ -136,8 +153,13 @@ class Link:
     # What a runner calls.
 
     def begin(self, now: float) -> bytes:
-        """The first bytes of a new connection."""
-        return self.send_own(ClientId(now), pack(("CLIENT", "ID")))
+        """The first bytes of a new connection.
+
+        The release script is loaded ahead: a node that forgot it answers a release, perhaps too late for
+        anybody to read it, with NOSCRIPT instead of doing it.
+        """
+        data = self.send_own(ClientId(now), pack(("CLIENT", "ID")))
+        return data + self.send_own(Ignored(now), pack(("SCRIPT", "LOAD", RELEASE.source)))
 
     def submit(self, request: Request, packed: bytes, tally: Tally, now: float) -> bytes:
         """The bytes to send for `request`, whose common part is `packed`; none yet while the link is joining."""
@@ -206,7 +228,8 @@ class Link:
 
     def send_source(self, call: Call) -> bytes:
         """The server has forgotten, or never seen, the script: send it whole, in the same round."""
-        if call.tally.closed or call.sourced:
+        late = call.tally.closed and not isinstance(call.request, Release)
+        if late or call.sourced:
             call.drop(self, unknown(Cause.FAILED, "NOSCRIPT"))
             return b""
         call.sourced = True

@@ -31,6 +31,7 @@ FORMAT = 1
 FREE = (Release, Survey, Initialise)
 """Requests that are understood by a node of any standing, joined or not."""
 
+_UNMARKED = (*FREE, Join)
 _EMPTY_ARGUMENT = len(b"$0\r\n\r\n")
 
 _REFUSALS = {
@@ -60,10 +61,11 @@ class Wire:
     ) -> None:
         self.prefix = prefix
         self.marker_key = f"{prefix}ql:node"
+        self._fence_key = f"{prefix}ql:fence:{{{prefix}"
         self._clamp_us = int(max_ttl * 1_000_000 / 4)
         self._fence_ttl_ms = int(fence_ttl * 1000)
         self._terms: Arguments = (FORMAT, fleet, nodes, round(max_ttl * 1000), int(durable), int(quarantine))
-        self._sayings: dict[type[Any], Callable[[Any], tuple[Script, Arguments]]] = {
+        self._sayings: dict[type[Any], Callable[[Any], Arguments]] = {
             Acquire: self._acquire,
             Confirm: self._confirm,
             Extend: self._extend,
@@ -78,60 +80,46 @@ class Wire:
 
     def encode(self, request: Request, *, source: bool = False) -> bytes:
         """The packed command, still without the marker; with `source` the script itself instead of its hash."""
-        script, arguments = self._sayings[type(request)](request)
-        head = ("EVAL", script.source) if source else ("EVALSHA", script.sha)
-        if isinstance(request, (*FREE, Join)):
-            return pack((*head, *arguments))
-        return pack((*head, *arguments, b""))[:-_EMPTY_ARGUMENT]
+        command = self._sayings[type(request)](request)
+        if source:
+            command = ("EVAL", scripts.SOURCES[command[1]], *command[2:])
+        if isinstance(request, _UNMARKED):
+            return pack(command)
+        return pack((*command, b""))[:-_EMPTY_ARGUMENT]
 
     @staticmethod
     def tail(marker: bytes) -> bytes:
         """The marker as the last argument of a command."""
         return b"$%d\r\n%b\r\n" % (len(marker), marker)
 
-    def _keys(self, name: str) -> Arguments:
+    def _call(self, script: Script, name: str, *arguments: str | int) -> Arguments:
+        """A script over the three keys of a lock."""
         key = self.prefix + name
-        return 3, key, f"{self.prefix}ql:fence:{{{key}}}", self.marker_key
+        return ("EVALSHA", script.sha, 3, key, f"{self._fence_key}{name}}}", self.marker_key, *arguments)
 
-    def _acquire(self, ask: Acquire) -> tuple[Script, Arguments]:
-        return scripts.ACQUIRE, (
-            *self._keys(ask.name),
-            ask.token,
-            ask.ttl_ms,
-            ask.candidate_us,
-            self._clamp_us,
-            self._fence_ttl_ms,
-        )
+    def _acquire(self, ask: Acquire) -> Arguments:
+        return self._call(scripts.ACQUIRE, *ask, self._clamp_us, self._fence_ttl_ms)
 
-    def _confirm(self, ask: Confirm) -> tuple[Script, Arguments]:
-        return scripts.CONFIRM, (
-            *self._keys(ask.name),
-            ask.token,
-            ask.granted,
-            ask.fence,
-            self._fence_ttl_ms,
-        )
+    def _confirm(self, ask: Confirm) -> Arguments:
+        return self._call(scripts.CONFIRM, *ask, self._fence_ttl_ms)
 
-    def _extend(self, ask: Extend) -> tuple[Script, Arguments]:
-        return scripts.EXTEND, self._renewal(ask)
+    def _extend(self, ask: Extend) -> Arguments:
+        return self._call(scripts.EXTEND, *ask, self._fence_ttl_ms)
 
-    def _heal(self, ask: Heal) -> tuple[Script, Arguments]:
-        return scripts.HEAL, self._renewal(ask)
+    def _heal(self, ask: Heal) -> Arguments:
+        return self._call(scripts.HEAL, *ask, self._fence_ttl_ms)
 
-    def _renewal(self, ask: Extend | Heal) -> Arguments:
-        return (*self._keys(ask.name), ask.token, ask.ttl_ms, ask.fence, self._fence_ttl_ms)
+    def _release(self, ask: Release) -> Arguments:
+        return ("EVALSHA", scripts.RELEASE.sha, 1, self.prefix + ask.name, ask.token)
 
-    def _release(self, ask: Release) -> tuple[Script, Arguments]:
-        return scripts.RELEASE, (1, self.prefix + ask.name, ask.token)
+    def _break(self, ask: Break) -> Arguments:
+        return self._call(scripts.BREAK, ask.name, self._fence_ttl_ms)
 
-    def _break(self, ask: Break) -> tuple[Script, Arguments]:
-        return scripts.BREAK, (*self._keys(ask.name), self._fence_ttl_ms)
+    def _look(self, ask: Look) -> Arguments:
+        return self._call(scripts.LOOK, ask.name)
 
-    def _look(self, ask: Look) -> tuple[Script, Arguments]:
-        return scripts.LOOK, self._keys(ask.name)
-
-    def _marker(self, verb: str) -> tuple[Script, Arguments]:
-        return scripts.JOIN, (1, self.marker_key, verb, *self._terms)
+    def _marker(self, verb: str) -> Arguments:
+        return ("EVALSHA", scripts.JOIN.sha, 1, self.marker_key, verb, *self._terms)
 
 
 def decode(reply: Any) -> Answer:

@@ -28,3 +28,8 @@ BREAK = load("break")
 LOOK = load("look")
 RELEASE = load("release", standing=False)
 JOIN = load("join", standing=False)
+
+SOURCES: dict[object, str] = {
+    script.sha: script.source for script in (ACQUIRE, CONFIRM, EXTEND, HEAL, BREAK, LOOK, RELEASE, JOIN)
+}
+"""By hash."""
