@@ -133,6 +133,9 @@ class LockBase:
     def _trying(self) -> Steps[Grant | None]:
         return waiting.try_acquire(self._fleet, self._name, self._options.ttl)
 
+    def _forgoing(self, grant: Grant) -> Steps[Tally]:
+        return redlock.release(self._fleet, grant.name, grant.token, grant.ttl, grant.route)
+
     def _looking(self) -> Steps[Tally]:
         return redlock.look(self._fleet, self._name)
 
@@ -150,7 +153,7 @@ EventT = TypeVar("EventT", bound=Any)
 class LeaseBase(Generic[EventT]):
     """The only proof of holding a lock. May be handed to another thread or task."""
 
-    __slots__ = ("__weakref__", "_busy", "_closed", "_event", "_forks", "_grant", "_locker", "_note",
+    __slots__ = ("__weakref__", "_busy", "_closed", "_event", "_forks", "_freed", "_grant", "_locker", "_note",
                  "_on_lost", "_reason")  # fmt: skip
 
     _new_event: Callable[[], EventT]
@@ -162,6 +165,7 @@ class LeaseBase(Generic[EventT]):
         self._note = chosen.note
         self._on_lost = chosen.on_lost
         self._closed = False
+        self._freed = False
         self._reason: LossReason | None = None
         self._event: EventT | None = None
         self._busy: Any = None
@@ -271,9 +275,9 @@ class LeaseBase(Generic[EventT]):
         return LeaseLost(f"{self.name!r} (fence {self.fence}) is lost: {self._reason.value}", self._reason)
 
     def _close(self) -> bool:
-        """Ends the lease; True if there is something to release, once."""
+        """Ends the lease; True if there is something to release: also again, if a release was interrupted."""
         with Process.mutex:
-            if self._closed:
+            if self._freed:
                 return False
             self._closed = True
             self._grant.released = True
@@ -304,6 +308,7 @@ class LeaseBase(Generic[EventT]):
         return redlock.release(self._locker._fleet, grant.name, grant.token, grant.ttl, grant.route)
 
     def _released(self, tally: Tally) -> None:
+        self._freed = True
         if self._locker._bus:
             self._locker._bus.emit(Released(self.name, self.fence, tally.won))
 

@@ -50,10 +50,9 @@ def muster(fleet: Fleet) -> Steps[Tally | None]:
     """
     if fleet.mustered:
         return None
-    tally = fleet.tally(len(fleet.nodes), any_answer=True)
+    tally = Tally(fleet.nodes, fleet.majority, any_answer=True, patient=True)
     yield Round(fleet.to_all(Join()), tally, fleet.node_timeout, Route(), everyone=True)
     refuse_misfits(tally)
-    tally.needed = fleet.majority
     if not tally.won:
         return tally
     fleet.mustered = True
@@ -71,7 +70,7 @@ def refuse_misfits(tally: Tally) -> None:
 def initialise(fleet: Fleet, force: bool) -> Steps[None]:
     """Marks a new fleet as ready at once; see `Locker.init_fleet`."""
     everyone = len(fleet.nodes)
-    survey = fleet.tally(everyone, any_answer=True)
+    survey = Tally(fleet.nodes, everyone, any_answer=True, patient=True)
     yield Round(fleet.to_all(Survey()), survey, 10 * fleet.node_timeout, Route(), everyone=True)
     if not survey.won:
         raise ConfigurationError(f"init_fleet needs an answer of all {everyone} nodes: {survey.describe()}")
@@ -84,7 +83,7 @@ def initialise(fleet: Fleet, force: bool) -> Steps[None]:
             "this fleet was initialised before; init_fleet(force=True) starts it anew, and every node then "
             "grants nothing until locks of the old fleet are over"
         )
-    tally = fleet.tally(everyone)
+    tally = Tally(fleet.nodes, everyone, patient=True)
     yield Round(fleet.to_all(Initialise(force)), tally, 10 * fleet.node_timeout, Route(), everyone=True)
     if not tally.won:
         raise ConfigurationError(

@@ -16,6 +16,7 @@ Rules, numbered because the proofs lean on them:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 from ..errors import LossReason
 from .effects import Round, Route, Steps
@@ -29,6 +30,8 @@ from .votes import Cause, Tally, Vote
 @dataclass(slots=True)
 class Grant:
     """A lock that a majority agreed on: what a lease is made of."""
+
+    won: ClassVar[Literal[True]] = True
 
     name: str
     token: str = field(repr=False)
@@ -46,6 +49,8 @@ class Grant:
 @dataclass(slots=True)
 class Refusal:
     """Why an attempt ended without a lock."""
+
+    won: ClassVar[Literal[False]] = False
 
     tally: Tally
     busy: bool
@@ -138,7 +143,14 @@ def release(
             asked -= 1
     heard = Tally(fleet.nodes, min(fleet.majority, asked), asked=asked, any_answer=True)
     if asked:
-        yield Round(requests, heard, fleet.timeout(ttl), route, everyone=True)
+        timeout = fleet.timeout(ttl)
+        try:
+            yield Round(requests, heard, timeout, route, everyone=True)
+        except BaseException:
+            # Interrupted before all of it was sent, perhaps. Saying it twice does no harm.
+            again = Tally(fleet.nodes, heard.needed, asked=asked, any_answer=True)
+            yield Round(requests, again, timeout, route, everyone=True)
+            raise
     return heard
 
 
@@ -185,7 +197,7 @@ def heal(fleet: Fleet, grant: Grant, tally: Tally) -> Steps[tuple[str, ...]]:
     requests: list[Request | None] = [None] * len(fleet.nodes)
     for node in forgot:
         requests[node] = Heal(grant.name, grant.token, round(grant.ttl * 1000), grant.fence)
-    healed = fleet.tally(len(forgot), asked=len(forgot), any_answer=True)
+    healed = Tally(fleet.nodes, len(forgot), asked=len(forgot), patient=True)
     yield Round(requests, healed, fleet.timeout(grant.ttl), grant.route, everyone=True)
     return tuple(fleet.nodes[node] for node, _ in healed.granted())
 
@@ -193,9 +205,8 @@ def heal(fleet: Fleet, grant: Grant, tally: Tally) -> Steps[tuple[str, ...]]:
 def break_(fleet: Fleet, name: str) -> Steps[Tally]:
     """Deletes the lock on all nodes, whoever holds it, and raises its fence by one."""
     yield from muster(fleet)
-    tally = fleet.tally(len(fleet.nodes), any_answer=True)
+    tally = Tally(fleet.nodes, fleet.majority, any_answer=True, patient=True)
     yield Round(fleet.to_all(Break(name)), tally, fleet.node_timeout, Route(), everyone=True)
-    tally.needed = fleet.majority
     return tally
 
 

@@ -67,14 +67,21 @@ class Tally:
     """The votes of one round.
 
     `needed` grants win. With `any_answer` a refusal counts like a grant: a release only wants to be heard.
+    A `patient` tally is decided when everybody who was asked has answered, not before.
     A node votes once; only an UNKNOWN can still be replaced, by the answer that came late.
     """
 
-    __slots__ = ("_any_answer", "_missing", "against", "answers", "closed", "decided", "heard", "needed",
+    __slots__ = ("_any_answer", "_missing", "_patient", "against", "answers", "closed", "decided", "heard", "needed",
                  "nodes", "on_decided")  # fmt: skip
 
     def __init__(
-        self, nodes: tuple[str, ...], needed: int, *, asked: int | None = None, any_answer: bool = False
+        self,
+        nodes: tuple[str, ...],
+        needed: int,
+        *,
+        asked: int | None = None,
+        any_answer: bool = False,
+        patient: bool = False,
     ) -> None:
         self.nodes = nodes
         self.needed = needed
@@ -85,6 +92,7 @@ class Tally:
         self.closed = False
         self.on_decided: Callable[[], None] | None = None
         self._any_answer = any_answer
+        self._patient = patient
         self._missing = len(nodes) if asked is None else asked
 
     def cast(self, node: int, answer: Answer) -> None:
@@ -102,10 +110,14 @@ class Tally:
             self.heard += 1
         else:
             self.against += 1
-        if not self.decided and (self.heard >= self.needed or self.heard + self._missing < self.needed):
-            self.decided = True
-            if self.on_decided is not None:
-                self.on_decided()
+        if self.decided:
+            return
+        if self._patient:
+            self.decided = self._missing == 0
+        else:
+            self.decided = self.heard >= self.needed or self.heard + self._missing < self.needed
+        if self.decided and self.on_decided is not None:
+            self.on_decided()
 
     def close(self) -> None:
         """The round is over. Votes that still come are entered, but nobody waits for them."""

@@ -22,7 +22,7 @@ def acquire_within(
     attempt = 0
     while True:
         outcome = yield from acquire(fleet, name, ttl)
-        if isinstance(outcome, Grant):
+        if outcome.won:  # no call here: an interrupt would find a lock that nobody knows of
             return outcome
         attempt += 1
         now = fleet.clock()
@@ -46,7 +46,7 @@ def acquire_within(
 def try_acquire(fleet: Fleet, name: str, ttl: float) -> Steps[Grant | None]:
     """One attempt: None when it is held; NoQuorum when nobody can tell."""
     outcome = yield from acquire(fleet, name, ttl)
-    if isinstance(outcome, Grant):
+    if outcome.won:
         return outcome
     if outcome.busy:
         return None

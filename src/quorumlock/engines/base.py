@@ -18,6 +18,8 @@ class Node(Protocol):
     health: Health
     met: bool
 
+    def missed(self, request: Request) -> None: ...
+
 
 class Link(Protocol):
     """One connection to one node, without the socket."""

@@ -80,24 +80,18 @@ class Board(board.Board):
         self.asyncio_loop = loop
         self._connecting: set[asyncio.Task[None]] = set()
 
-    async def perform(self, round_: Round) -> None:
-        await self.finish(*self.start(round_))
-
     def start(self, round_: Round) -> tuple[board.Pending, asyncio.Future[None]]:
+        """Sends a round; what to end, and what to wait for first."""
         future: asyncio.Future[None] = self.asyncio_loop.create_future()
 
         def done() -> None:
             if not future.done():
                 future.set_result(None)
 
-        return self.begin(round_, done), future
-
-    async def finish(self, pending: board.Pending, future: asyncio.Future[None]) -> None:
-        try:
-            if not pending.round.tally.decided:
-                await future
-        finally:
-            pending.end()
+        pending = self.begin(round_, done)
+        if round_.tally.decided:
+            done()
+        return pending, future
 
     def _start_connecting(self, _: board.Board, node: int) -> None:
         task = self.asyncio_loop.create_task(self._open(node))
@@ -152,10 +146,14 @@ class AioRunner:
             try:
                 effect = advance(steps, error)
                 error = None
-                if type(effect) is Sleep:
+                if isinstance(effect, Sleep):
                     await asyncio.sleep(effect.seconds)
-                elif isinstance(effect, Round):
-                    await self._board().perform(effect)
+                else:
+                    pending, future = self._board().start(effect)
+                    try:
+                        await future
+                    finally:
+                        pending.end()
             except StopIteration as done:
                 return done.value  # type: ignore[no-any-return]
             except asyncio.CancelledError as cancelled:
@@ -184,7 +182,11 @@ class AioRunner:
 
     async def _finish(self, steps: Steps[T], started: tuple[board.Pending, asyncio.Future[None]] | None) -> T:
         if started is not None:
-            await self._board().finish(*started)
+            pending, future = started
+            try:
+                await future
+            finally:
+                pending.end()
         return await self.run(steps)
 
     def _start(self, effect: Effect) -> tuple[board.Pending, asyncio.Future[None]] | None:

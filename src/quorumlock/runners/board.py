@@ -44,14 +44,14 @@ class Strand:
         raise NotImplementedError
 
     def ask(self, request: Request, packed: bytes, tally: Tally, now: float) -> None:
-        self.write(self.link.submit(request, packed, tally, now))
+        if data := self.link.submit(request, packed, tally, now):
+            self.write(data)
 
     def write(self, data: bytes) -> None:
         """Leaves with everything else of this tick."""
-        if data:
-            if not self._out:
-                self.board.will_flush(self)
-            self._out.append(data)
+        if not self._out:
+            self.board.will_flush(self)
+        self._out.append(data)
 
     def flush(self) -> None:
         if self._out:
@@ -65,8 +65,10 @@ class Strand:
         except ValueError as error:
             self.abort(Cause.DISCONNECTED, str(error))
             return
-        self.board.watch.answered(self.node)
-        self.write(out)
+        if self.board.watch.failing:
+            self.board.watch.answered(self.node)
+        if out:
+            self.write(out)
 
     def broken(self, detail: str) -> None:
         """The connection is gone."""
@@ -84,38 +86,19 @@ class Strand:
 
 
 class Pending:
-    """A round that is under way; calls `done` once, when it is decided or time is up."""
+    """A round that is under way."""
 
-    __slots__ = ("_board", "_done", "_timer", "due", "open_due", "round")
+    __slots__ = ("_board", "due", "open_due", "round")
 
-    def __init__(self, board: Board, round_: Round, done: Callable[[], None], now: float) -> None:
+    def __init__(self, board: Board, round_: Round, now: float) -> None:
         self.round = round_
         self.due = self.open_due = now + round_.timeout
         self._board = board
-        self._done = done
-        self._timer: Timer | None = None
-
-    def arm(self, now: float) -> None:
-        self.round.tally.on_decided = self._done
-        self._set_timer(self.due - now)
 
     def end(self) -> None:
         """Nobody waits any more; what still comes is entered late."""
         self.round.tally.close()
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _set_timer(self, delay: float) -> None:
-        self._timer = self._board.loop.call_later(max(0.0, delay), self._time_is_up)
-
-    def _time_is_up(self) -> None:
-        due = self.open_due if self._board.opens_for(self.round) else self.due
-        left = due - self._board.clock()
-        if left > 0:
-            self._set_timer(left)
-            return
-        for node in give_up(self.round):  # the last of these decides the tally, which calls `done`
-            self._board.watch.failed(node, Cause.SILENT.value)
+        self._board.pendings.discard(self)
 
 
 class Board:
@@ -138,13 +121,19 @@ class Board:
         self._connect = connect
         self._node_timeout = node_timeout
         self._majority = len(engine.nodes) // 2 + 1
+        self.pendings: set[Pending] = set()
+        self._timer: Timer | None = None
+        self._timer_at = 0.0
         self._hoping: dict[int, list[Pending]] = {}
         self._dirty: list[Strand] = []
 
     def begin(self, round_: Round, done: Callable[[], None]) -> Pending:
-        """Sends a round's requests, with this tick's write. `done` is not called if that decides the tally."""
+        """Sends a round's requests, with this tick's write.
+
+        `done` is called once, when the round is decided or time is up; not if it is decided on return.
+        """
         now = self.clock()
-        pending = Pending(self, round_, done, now)
+        pending = Pending(self, round_, now)
         tally = round_.tally
         self._refresh(now)
         if self.watch.failing:
@@ -162,8 +151,32 @@ class Board:
                 packed, last = self.engine.wire.encode(request), request
             strand.ask(request, packed, tally, now)
         if not tally.decided:
-            pending.arm(now)
+            tally.on_decided = done
+            self.pendings.add(pending)
+            if self._timer is None or pending.due < self._timer_at:
+                self._set_timer(pending.due, now)
         return pending
+
+    def _set_timer(self, at: float, now: float) -> None:
+        """One timer serves all rounds: it is set for the first that may run out of time."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self.loop.call_later(max(0.0, at - now), self._look_at_the_clock)
+
+    def _look_at_the_clock(self) -> None:
+        self._timer = None
+        now = self.clock()
+        for pending in list(self.pendings):
+            due = pending.open_due if self._hoping and self.opens_for(pending.round) else pending.due
+            if due <= now:
+                self.pendings.discard(pending)
+                for node in give_up(pending.round):  # the last of these decides the tally, which calls `done`
+                    self.watch.failed(node, Cause.SILENT.value)
+            else:
+                pending.due = due
+        if self.pendings:
+            self._set_timer(min(pending.due for pending in self.pendings), now)
 
     def will_flush(self, strand: Strand) -> None:
         if not self._dirty:
@@ -214,6 +227,8 @@ class Board:
     def _hope(self, node: int, pending: Pending, now: float) -> None:
         """Starts connecting to a node without a strand, and keeps the round's request for it."""
         round_ = pending.round
+        if request := round_.requests[node]:
+            self.engine.nodes[node].missed(request)
         connecting = node in self._hoping
         if not connecting and round_.everyone and self.watch.healths[node].suspect(now):
             round_.tally.cast(node, unknown(Cause.UNREACHABLE, "tried a moment ago"))

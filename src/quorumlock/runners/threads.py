@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..core.effects import Round, Route, Sleep, Steps
+from ..core.effects import Round, Sleep, Steps
 from ..core.health import give_up, leave_out
 from ..core.requests import Request
 from ..core.votes import Cause, Tally, unknown
@@ -34,6 +34,7 @@ T = TypeVar("T")
 
 READ_SIZE = 65536
 PINNED_WAIT = 1.0
+PINNED_PAUSE = 0.0005
 
 _runners: weakref.WeakSet[ThreadRunner] = weakref.WeakSet()
 
@@ -116,7 +117,6 @@ class Cable:
     """One strand to each node, used by one thread at a time."""
 
     def __init__(self, engine: Engine, watch: Watch, clock: Callable[[], float], node_timeout: float) -> None:
-        self.lock = threading.Lock()
         self._engine = engine
         self._watch = watch
         self._clock = clock
@@ -154,12 +154,12 @@ class Cable:
                 if left <= 0:
                     break
                 sole = self._sole
-                if sole is not None and not self._opening:
-                    self._read(sole, left if left < round_.timeout else round_.timeout)
-                    now = self._clock()
-                else:
+                if sole is None or self._opening:
                     due = self._wait(round_, left, due)
-                    now = self._clock()
+                else:
+                    # The whole timeout as such, though a little of it has passed: so it need not be set anew.
+                    self._read(sole, round_.timeout if left > 0.9 * round_.timeout else left)
+                now = self._clock()
         except BaseException:
             tally.close()
             for strand in self._strands:
@@ -245,6 +245,8 @@ class Cable:
 
     def _open(self, node: int, round_: Round, now: float) -> bool:
         """Starts connecting to a node without a strand; False if that is pointless now."""
+        if request := round_.requests[node]:
+            self._engine.nodes[node].missed(request)
         if node in self._opening:
             return True
         if round_.everyone and self._watch.healths[node].suspect(now):
@@ -333,7 +335,7 @@ class ThreadRunner:
         self._clock = clock
         self._node_timeout = node_timeout
         self._watch = Watch(engine, clock, bus)
-        self._cables: list[Cable] = []
+        self._free: deque[Cable] = deque()
         self._closed = False
         _runners.add(self)
 
@@ -359,47 +361,48 @@ class ThreadRunner:
 
     def _perform(self, round_: Round) -> None:
         route = round_.route
-        cable = self._free() if route.taken is None else self._take(route)
+        cable = self._take(route.taken) if isinstance(route.taken, Cable) else self._any()
         try:
             cable.perform(round_)
             route.taken = cable if cable.owes else None
         finally:
             if self._closed:
                 cable.close()
-            cable.lock.release()
+            else:
+                self._free.append(cable)
 
-    def _take(self, route: Route) -> Cable:
-        """The cable of a route on which one of its requests may still be under way; else any."""
-        pinned = route.taken
-        if (
-            isinstance(pinned, Cable)
-            and pinned in self._cables
-            and pinned.owes
-            and pinned.lock.acquire(timeout=PINNED_WAIT)
-        ):
-            return pinned
-        return self._free()
+    def _take(self, pinned: Cable) -> Cable:
+        """The cable on which a request of this route may still be under way; else any."""
+        end = self._clock() + PINNED_WAIT
+        while pinned.owes and self._clock() < end:
+            try:
+                self._free.remove(pinned)
+            except ValueError:  # another thread has it, for one round
+                time.sleep(PINNED_PAUSE)
+            else:
+                return pinned
+        return self._any()
 
-    def _free(self) -> Cable:
-        """A cable that nobody uses, made where there is none."""
-        for cable in self._cables:
-            if cable.lock.acquire(blocking=False):
-                return cable
-        cable = Cable(self._engine, self._watch, self._clock, self._node_timeout)
-        cable.lock.acquire()
-        self._cables.append(cable)
-        return cable
+    def _any(self) -> Cable:
+        """A cable that nobody uses, made where there is none.
+
+        Taking one is a single pop, so that an interrupt cannot leave it taken for ever: at the worst it is
+        lost, and closed when it is collected.
+        """
+        try:
+            return self._free.pop()
+        except IndexError:
+            return Cable(self._engine, self._watch, self._clock, self._node_timeout)
 
     def close(self) -> None:
-        """Closes all connections; what is under way in other threads ends first."""
+        """Closes all connections; those that other threads are using, when they have done so."""
         self._closed = True
-        for cable in self._cables:
-            with cable.lock:
-                cable.close()
+        while self._free:
+            self._free.pop().close()
 
     def forget(self) -> None:
         """In a forked child: the connections are the parent's. Nothing is sent on them, not even a goodbye."""
-        self._cables = []
+        self._free = deque()
 
 
 def _after_fork_in_child() -> None:

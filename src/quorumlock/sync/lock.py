@@ -30,13 +30,23 @@ class Lock(LockBase):
         """
         asked_at = clock()
         grant = self._locker._run(self._acquiring(timeout))
-        return Lease(self._locker, grant, self._options, asked_at)
+        try:
+            return Lease(self._locker, grant, self._options, asked_at)
+        except BaseException:  # an interrupt, just before anybody could have released it
+            self._locker._run(self._forgoing(grant))
+            raise
 
     def try_acquire(self) -> Lease | None:
         """Tries once: a lease, or None if somebody holds it; raises NoQuorum if nobody can tell."""
         asked_at = clock()
         grant = self._locker._run(self._trying())
-        return None if grant is None else Lease(self._locker, grant, self._options, asked_at)
+        if grant is None:
+            return None
+        try:
+            return Lease(self._locker, grant, self._options, asked_at)
+        except BaseException:  # as above
+            self._locker._run(self._forgoing(grant))
+            raise
 
     def locked(self) -> bool:
         """Asks the nodes whether anybody holds it. By the time you know, it may have changed."""

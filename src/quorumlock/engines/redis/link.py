@@ -9,6 +9,7 @@ Rules:
    while its round is open: behind a release it would leave an orphan. A release itself is never too late.
 4. A link that breaks while replies are owed leaves its client id with the node. Whatever is sent to that node
    next, on any link, goes behind a CLIENT KILL of that id, so that nothing is executed after its own undoing.
+   Releases that were lost with the connection are then said again.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class Call:
         return b""
 
     def drop(self, link: Link, answer: Answer) -> None:
+        link.node.missed(self.request)
         self.tally.cast(self.index, answer)
 
 
@@ -159,7 +161,11 @@ class Link:
         anybody to read it, with NOSCRIPT instead of doing it.
         """
         data = self.send_own(ClientId(now), pack(("CLIENT", "ID")))
-        return data + self.send_own(Ignored(now), pack(("SCRIPT", "LOAD", RELEASE.source)))
+        data += self.send_own(Ignored(now), pack(("SCRIPT", "LOAD", RELEASE.source)))
+        data += self._kills(now)
+        while self.node.farewells:
+            data += self.send_own(Ignored(now), self.wire.encode(self.node.farewells.popleft()))
+        return data
 
     def submit(self, request: Request, packed: bytes, tally: Tally, now: float) -> bytes:
         """The bytes to send for `request`, whose common part is `packed`; none yet while the link is joining."""

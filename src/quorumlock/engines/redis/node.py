@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.health import Health
+from ...core.requests import Release, Request
 from ...core.votes import Answer, Cause, Vote
 from .wire import FORMAT
 
 logger = logging.getLogger("quorumlock")
+
+FAREWELLS_MOST = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +74,19 @@ class Node:
     health: Health = field(default_factory=Health)
     orphans: deque[int] = field(default_factory=deque)
     """Client ids of connections that were given up while the server still owed answers on them."""
+    farewells: deque[Release] = field(default_factory=lambda: deque(maxlen=FAREWELLS_MOST))
+    """Releases that may not have reached it; said again as soon as there is a connection."""
     run_id: str = ""
     met: bool = False
     mates: list[Node] = field(default_factory=list)
     """All nodes of the fleet, this one among them."""
     on_quarantine: Callable[[Node, float], None] | None = None
     _warned: set[str] = field(default_factory=set)
+
+    def missed(self, request: Request) -> None:
+        """A request could not be sent, or was lost with its connection. A release is worth saying again."""
+        if isinstance(request, Release):
+            self.farewells.append(request)
 
     def meet(self, hello: Hello) -> Answer | None:
         """Takes note of a node that was joined; an answer, if it cannot belong to the fleet."""
