@@ -111,13 +111,20 @@ class NodeQuarantined(Event):
     seconds: float
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Subscriber:
+    """One subscription; the same callback may have several."""
+
+    callback: Callable[[Event], object]
+
+
 class Bus:
     """Calls the subscribers of one Locker."""
 
     __slots__ = ("_subscribers",)
 
     def __init__(self) -> None:
-        self._subscribers: tuple[Callable[[Event], object], ...] = ()
+        self._subscribers: tuple[Subscriber, ...] = ()
 
     def __bool__(self) -> bool:
         """True when somebody listens: ask before building an event."""
@@ -125,17 +132,18 @@ class Bus:
 
     def subscribe(self, callback: Callable[[Event], object]) -> Callable[[], None]:
         """Adds `callback`; what is returned takes it away again."""
-        self._subscribers = (*self._subscribers, callback)
+        subscriber = Subscriber(callback)
+        self._subscribers = (*self._subscribers, subscriber)
 
         def unsubscribe() -> None:
-            self._subscribers = tuple(one for one in self._subscribers if one is not callback)
+            self._subscribers = tuple(one for one in self._subscribers if one is not subscriber)
 
         return unsubscribe
 
     def emit(self, event: Event) -> None:
-        for callback in self._subscribers:
+        for subscriber in self._subscribers:
             try:
-                callback(event)
+                subscriber.callback(event)
             except Exception:
                 # A subscriber is an onlooker; the lock it looks at must not suffer from it.
                 logger.exception("a subscriber failed on %s", type(event).__name__)

@@ -5,7 +5,6 @@ Everything here runs before anything is sent. A message names the parameter, the
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections.abc import Callable
@@ -27,15 +26,18 @@ _FORBIDDEN = re.compile(r"[{}*?\[\]\\]")
 
 def shown(value: object) -> str:
     """`value` for an error message: never long, never with control characters."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        text = f"an {type(value).__name__} too long to be shown"
     return text if len(text) <= 60 else f"{text[:40]}… ({len(text)} characters)"
 
 
 def real(parameter: str, value: object, least: float, most: float) -> float:
     """A finite number of `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ConfigurationError(f"{parameter}={shown(value)} must be a number of {least:g} to {most:g}")
-    if not math.isfinite(value) or not least <= value <= most:
+    if not least <= value <= most:  # false for NaN, too
         raise ConfigurationError(f"{parameter}={shown(value)} must be within {least:g} and {most:g}")
     return float(value)
 
@@ -51,6 +53,14 @@ def flag(parameter: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise ConfigurationError(f"{parameter}={shown(value)} must be True or False")
     return value
+
+
+def strategy(parameter: str, value: object) -> None:
+    """A retry strategy: a value with `delay`, not the class of one."""
+    if isinstance(value, type) or not callable(getattr(value, "delay", None)):
+        raise ConfigurationError(
+            f"{parameter}={shown(value)} must be a retry strategy such as Jitter(0.2) or Limit(Jitter(0.2), 3)"
+        )
 
 
 def text(parameter: str, value: object, *, empty: bool = False) -> str:
@@ -119,10 +129,7 @@ class Settings:
         flag("durable", self.durable)
         real("fence_ttl", self.fence_ttl, 4 * self.max_ttl, FOREVER)
         flag("identify", self.identify)
-        if not callable(getattr(self.retry, "delay", None)):
-            raise ConfigurationError(
-                f"retry={shown(self.retry)} must be a retry strategy such as Jitter(0.2) or Limit(Jitter(0.2), 3)"
-            )
+        strategy("retry", self.retry)
         real("patience", self.patience, 0.0, FOREVER)
         for parameter in ("group", "fleet"):
             value = getattr(self, parameter)

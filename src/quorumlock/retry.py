@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from .options import real, whole
+from .options import real, strategy, whole
 
 __all__ = ["Exponential", "Jitter", "Limit", "Retry"]
 
@@ -58,6 +58,7 @@ class Limit:
     retries: int
 
     def __post_init__(self) -> None:
+        strategy("inner", self.inner)
         whole("retries", self.retries, 0, 1_000_000_000)
 
     def delay(self, attempt: int, random: Callable[[], float]) -> float | None:

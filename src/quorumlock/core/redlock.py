@@ -24,7 +24,7 @@ from .fence import agreed, behind, confirmed, highest
 from .fleet import Fleet, muster, refuse_misfits
 from .requests import Acquire, Break, Confirm, Extend, Heal, Look, Release, Request
 from .validity import valid_until
-from .votes import Cause, Tally, Vote
+from .votes import UNSENT, Answer, Cause, Tally, Vote
 
 
 @dataclass(slots=True)
@@ -122,10 +122,16 @@ def undo(fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, route: R
     if tally.all_refused():
         return False  # every node has said, after executing the request, that it did not set the token
     heard = yield from release(fleet, name, token, ttl, route, tally)
-    return any(
-        answer is not None and answer.vote is Vote.UNKNOWN and (vote is None or vote.vote is not Vote.REFUSED)
-        for vote, answer in zip(tally.answers, heard.answers, strict=True)
-    )
+    return any(_may_linger(asked, released) for asked, released in zip(tally.answers, heard.answers, strict=True))
+
+
+def _may_linger(asked: Answer | None, released: Answer | None) -> bool:
+    """May a node that answered so to a request and to its release still name the token?"""
+    if asked is not None and (asked.vote is Vote.REFUSED or asked.cause in UNSENT):
+        return False
+    if released is None:  # under way, behind the request; a node that was silent before may be so again
+        return asked is not None and asked.vote is Vote.UNKNOWN
+    return released.vote is Vote.UNKNOWN
 
 
 def release(
@@ -138,9 +144,10 @@ def release(
     requests: list[Request | None] = fleet.to_all(Release(name, token))
     asked = len(requests)
     if tally is not None:
-        for node in tally.caused(Cause.LEFT_OUT) + tally.caused(Cause.UNREACHABLE):
-            requests[node] = None
-            asked -= 1
+        for node, answer in enumerate(tally.answers):
+            if answer is not None and answer.cause in UNSENT:
+                requests[node] = None
+                asked -= 1
     heard = Tally(fleet.nodes, min(fleet.majority, asked), asked=asked, any_answer=True)
     if asked:
         timeout = fleet.timeout(ttl)

@@ -48,6 +48,9 @@ UNABLE = frozenset(
 )
 """Causes that say nothing about the lock: the node was not able to decide."""
 
+UNSENT = frozenset({Cause.LEFT_OUT, Cause.UNREACHABLE})
+"""Causes that say that the request never left."""
+
 
 class Answer(NamedTuple):
     """One node's vote. `wait_ms` is what is left of the holder's time, or of the quarantine."""
@@ -71,8 +74,8 @@ class Tally:
     A node votes once; only an UNKNOWN can still be replaced, by the answer that came late.
     """
 
-    __slots__ = ("_any_answer", "_missing", "_patient", "against", "answers", "closed", "decided", "heard", "needed",
-                 "nodes", "on_decided")  # fmt: skip
+    __slots__ = ("_any_answer", "_missing", "_patient", "against", "answers", "closed", "decided", "heard",
+                 "needed", "nodes", "on_decided")  # fmt: skip
 
     def __init__(
         self,

@@ -267,7 +267,8 @@ class ServerDouble:
         wait_ms = int(max_ttl_ms) if quarantine == b"1" else 0
         if verb == b"init":
             return answer(b"marked", marker) if marker else write(b"new", now, wait_ms)
-        old = marker.split() if marker else [b"0", b"0", *[b""] * 3, b"0", b"", b"", b""]
+        old = marker.split() if marker else []
+        old = old if len(old) == 9 else [b"0", b"0", *[b""] * 3, b"0", b"", b"", b""]
         old_ready_at, old_span_ms = int(old[0]), int(old[1])
         if verb == b"force":
             wait_ms = max(wait_ms, int(old[5]), old_span_ms)

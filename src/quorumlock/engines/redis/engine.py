@@ -42,7 +42,9 @@ _NOT_OURS = {
 
 def redacted(url: str) -> str:
     """`url` without user, password and query, for messages."""
-    return re.sub(r"//[^/]*@", "//***@", re.sub(r"\?.*", "?…", url, flags=re.DOTALL), flags=re.DOTALL)
+    scheme, _, rest = url.partition("://")
+    _, at, place = rest.rpartition("@")  # a password may hold any other character
+    return f"{scheme}://{'***@' if at else ''}{re.sub(r'[?#].*', '?…', place, flags=re.DOTALL)}"
 
 
 class RedisEngine:
@@ -53,14 +55,14 @@ class RedisEngine:
     def __init__(self, urls: Sequence[str], clients: Sequence[Any] | None, settings: Settings) -> None:
         redis_py = _redis_py()
         if clients is not None:
+            if not isinstance(clients, (list, tuple)) or not clients:
+                raise ConfigurationError("clients must be a list of one redis-py client per node")
             found = [_from_client(client) for client in clients]
         else:
             found = [_from_url(redis_py, url) for url in urls]
         count = len(found)
-        if not count:
-            raise ConfigurationError("clients=[] must hold at least one redis-py client")
         labels = [_label(kind, kwargs) for kind, kwargs in found]
-        _refuse_repeated(labels)
+        _refuse_repeated([_label(kind, kwargs | {"db": 0}) for kind, kwargs in found], labels)
         quarantine = count >= 3 if settings.quarantine is None else settings.quarantine
         terms = Terms(_fleet_id(settings.fleet, labels), count, settings.max_ttl, settings.durable, quarantine)
         self.wire = Wire(
@@ -141,6 +143,12 @@ def _from_url(redis_py: Any, url: str) -> tuple[str, dict[str, Any]]:
     if scheme not in SCHEMES:
         known = ", ".join(f"{one}://" for one in SCHEMES)
         raise ConfigurationError(f"unknown URL scheme {scheme[:20]!r}; known: {known}")
+    host, *behind = re.split(r"[/?#]", rest, maxsplit=1)
+    if behind and "@" in behind[0] and (host or scheme != "unix"):
+        raise ConfigurationError(
+            f"the URL {redacted(url)} has an @ behind its host: in a user name or password write "
+            "/ ? # @ as %2F %3F %23 %40"
+        )
     try:
         kwargs = redis_py.connection.parse_url(f"{SCHEMES[scheme]}://{rest}")
     except ValueError:
@@ -183,15 +191,15 @@ def _label(kind: str, kwargs: dict[str, Any]) -> str:
     return f"{host}:{kwargs.get('port', 6379)}{db}"
 
 
-def _refuse_repeated(labels: list[str]) -> None:
-    servers: dict[str, str] = {}
-    for label in labels:
-        server = re.sub(r"/\d+$", "", label)
-        if server in servers:
+def _refuse_repeated(servers: list[str], labels: list[str]) -> None:
+    """A server is one server, whatever the number of the database."""
+    seen: dict[str, str] = {}
+    for server, label in zip(servers, labels, strict=True):
+        if server in seen:
             raise ConfigurationError(
-                f"{label} and {servers[server]} are one server: it would vote twice. List every server once"
+                f"{label} and {seen[server]} are one server: it would vote twice. List every server once"
             )
-        servers[server] = label
+        seen[server] = label
 
 
 def _fleet_id(name: str | None, labels: list[str]) -> str:

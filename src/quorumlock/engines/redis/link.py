@@ -82,7 +82,7 @@ class Joining:
         if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT") and not self.sourced:
             self.sourced = True
             return link.send_own(self, link.wire.encode(Join(), source=True))
-        return link.joined(reply)
+        return link.joined(reply, self.sent_at)
 
     def drop(self, link: Link, answer: Answer) -> None:
         """Those who wait for the marker are dropped by the link itself."""
@@ -118,6 +118,22 @@ class Ignored:
 
     def drop(self, link: Link, answer: Answer) -> None:
         """Nobody waits for it."""
+
+
+class Farewell:
+    """A release that is said again."""
+
+    __slots__ = ("request", "sent_at")
+
+    def __init__(self, request: Release, sent_at: float) -> None:
+        self.request = request
+        self.sent_at = sent_at
+
+    def take(self, link: Link, reply: Any) -> bytes:
+        return b""
+
+    def drop(self, link: Link, answer: Answer) -> None:
+        link.node.missed(self.request)
 
 
 class Kill:
@@ -164,7 +180,8 @@ class Link:
         data += self.send_own(Ignored(now), pack(("SCRIPT", "LOAD", RELEASE.source)))
         data += self._kills(now)
         while self.node.farewells:
-            data += self.send_own(Ignored(now), self.wire.encode(self.node.farewells.popleft()))
+            release = self.node.farewells.popleft()
+            data += self.send_own(Farewell(release, now), self.wire.encode(release))
         return data
 
     def submit(self, request: Request, packed: bytes, tally: Tally, now: float) -> bytes:
@@ -254,22 +271,23 @@ class Link:
         self._tail = None
         return self._join(call.sent_at)
 
-    def joined(self, reply: Any) -> bytes:
+    def joined(self, reply: Any, now: float) -> bytes:
         """The marker is known: send what has waited for it, or refuse it for the reason given."""
         self._joining = False
         refusal = self._meet(reply)
         waiting, self._waiting = self._waiting, deque()
-        out = b""
+        out = self._kills(now)
         for call in waiting:
+            data = self.wire.encode(call.request, source=call.sourced)
             if isinstance(call.request, FREE):
-                out += self.send_own(call, self.wire.encode(call.request))
+                out += self.send_own(call, data)
             elif refusal is not None:
                 call.drop(self, refusal)
             elif isinstance(call.request, Join):
                 call.drop(self, Answer(Vote.GRANTED, Cause.AGREED))
             elif not call.tally.closed:
                 assert self._tail is not None
-                out += self.send_own(call, self.wire.encode(call.request) + self._tail)
+                out += self.send_own(call, data + self._tail)
         return out
 
     def surveyed(self, reply: Any) -> Answer:

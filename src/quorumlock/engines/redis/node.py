@@ -48,9 +48,10 @@ class Hello:
 
     def quarantine_ms(self) -> int:
         """What is left of the quarantine, by the node's own clock."""
-        if not self.marker:
+        ready_at = self.marker.split()[:1]
+        if not ready_at or not ready_at[0].isdigit():
             return 0
-        return max(0, -(-(int(self.marker.split()[0]) - self.now_us) // 1000))
+        return max(0, -(-(int(ready_at[0]) - self.now_us) // 1000))
 
 
 @dataclass(slots=True)
@@ -145,7 +146,7 @@ class Node:
     def _mismatch(self, marker: bytes) -> str:
         """In which of the fleet's terms the marker and this client differ."""
         words = marker.decode("utf-8", "replace").split()
-        if len(words) != 9:
+        if len(words) != 9 or not words[5].isdigit():
             return "has a marker that this version cannot read"
         _, _, format_, fleet, nodes, max_ttl_ms, durable, quarantine, _ = words
         mine = self.terms

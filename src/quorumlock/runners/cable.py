@@ -1,0 +1,314 @@
+"""What threads send through: a strand to each node, bundled into cables.
+
+A *strand* is a connection with its link. A *cable* is one strand per node; one thread at a time uses a cable,
+for one round. A round writes to every strand, then polls them all, and returns at the decision: the answers
+that are still owed stay with their strands and are read, and entered, when the cable is used again.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ..core.effects import Round
+from ..core.health import give_up, leave_out
+from ..core.requests import Request
+from ..core.votes import Cause, Tally, unknown
+from ..engines.base import Engine, Link
+from .base import Watch
+
+READ_SIZE = 65536
+
+
+class Strand:
+    """One connection: a socket, and the link that knows what its bytes mean.
+
+    Reading and writing never block, save for `wait`: where there is one node only, the reading itself is the
+    waiting, and a poll before it would cost a system call for nothing.
+
+    `fragile` is set while bytes and bookkeeping may disagree. If an interrupt strikes then, the strand cannot
+    be trusted any more: the next answer might be taken for another.
+    """
+
+    __slots__ = ("_patience", "connection", "fd", "fragile", "link", "node", "read_at", "sock", "tls")
+
+    def __init__(self, node: int, connection: Any, link: Link, now: float) -> None:
+        self.node = node
+        self.connection = connection
+        self.link = link
+        self.sock: socket.socket = connection._sock
+        self.fd = self.sock.fileno()
+        self.tls = isinstance(self.sock, ssl.SSLSocket)
+        # A TLS socket takes no flags; any other is left blocking, and told not to block call by call.
+        self.sock.settimeout(0 if self.tls else None)
+        self.fragile = False
+        self.read_at = now
+        self._patience = 0.0
+
+    def send(self, data: bytes) -> None:
+        """Raises OSError where the socket does not take it all: a request cut in two cannot be mended."""
+        sent = self.sock.send(data) if self.tls else self.sock.send(data, socket.MSG_DONTWAIT)
+        if sent != len(data):
+            raise OSError("the connection is clogged")
+
+    def ask(self, request: Request, packed: bytes, tally: Tally, now: float) -> None:
+        self.fragile = True
+        if data := self.link.submit(request, packed, tally, now):
+            self.send(data)
+        self.fragile = False
+
+    def wait(self, seconds: float) -> bool:
+        """Blocks until something was read, for about `seconds`; False if nothing came."""
+        if self._patience != seconds:
+            self._patience = seconds
+            whole = int(seconds)
+            interval = struct.pack("ll", whole, max(1, int((seconds - whole) * 1_000_000)))
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, interval)
+        return self._read(0)
+
+    def read(self) -> bool:
+        """Reads what is there; True if there was anything. Raises OSError or ProtocolError (a ValueError)."""
+        if not self.tls:
+            return self._read(socket.MSG_DONTWAIT)
+        heard = False
+        while self._read(0):  # decrypted bytes may lie behind a TLS socket without poll seeing them
+            heard = True
+        return heard
+
+    def _read(self, flags: int) -> bool:
+        self.fragile = True
+        try:
+            data = self.sock.recv(READ_SIZE, flags)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            self.fragile = False
+            return False
+        if not data:
+            raise OSError("closed by the server")
+        if out := self.link.receive(data):
+            self.send(out)
+        self.fragile = False
+        return True
+
+    def close(self, cause: Cause, detail: str) -> None:
+        self.link.fail(cause, detail)
+        self.connection.disconnect()
+
+
+class Cable:
+    """One strand to each node, used by one thread at a time."""
+
+    def __init__(self, engine: Engine, watch: Watch, clock: Callable[[], float], node_timeout: float) -> None:
+        self._engine = engine
+        self._watch = watch
+        self._clock = clock
+        self._node_timeout = node_timeout
+        self._majority = len(engine.nodes) // 2 + 1
+        self._strands: list[Strand | None] = [None] * len(engine.nodes)
+        self._sole: Strand | None = None
+        """The only strand of a fleet of one."""
+        self._by_fd: dict[int, Strand] = {}
+        self._poll = select.poll()
+        self._opening: set[int] = set()
+        self._opened: deque[tuple[int, Any]] = deque()
+        self._bell: tuple[socket.socket, socket.socket] | None = None
+
+    @property
+    def owes(self) -> bool:
+        for strand in self._strands:  # noqa: SIM110 - a generator would cost more than the loop
+            if strand is not None and strand.link.owes:
+                return True
+        return False
+
+    def perform(self, round_: Round) -> None:
+        """Asks, and waits until the tally is decided or time is up."""
+        tally = round_.tally
+        try:
+            now = self._clock()
+            if self._opened:
+                self._attach(None, now)
+            if self._watch.failing:
+                self._refresh(now)
+                leave_out(round_, self._watch.healths, self._majority, now)
+            due = self._burst(round_, now)
+            while not tally.decided:
+                left = due - now
+                if left <= 0:
+                    break
+                sole = self._sole
+                if sole is None or self._opening:
+                    due = self._wait(round_, left, due)
+                else:
+                    # The whole timeout as such, though a little of it has passed: so it need not be set anew.
+                    self._read(sole, round_.timeout if left > 0.9 * round_.timeout else left)
+                now = self._clock()
+        except BaseException:
+            tally.close()
+            for strand in self._strands:
+                if strand is not None and strand.fragile:
+                    self._drop(strand, Cause.DISCONNECTED, "interrupted")
+            raise
+        if tally.decided:
+            tally.close()
+            return
+        for node in give_up(round_):
+            self._watch.failed(node, Cause.SILENT.value)
+
+    def _wait(self, round_: Round, left: float, due: float) -> float:
+        """Reads from whoever answers, and connects whoever was opened; gives the time until which to wait."""
+        for fd, _ in self._poll.poll(left * 1000):
+            strand = self._by_fd.get(fd)
+            if strand is not None:
+                self._read(strand)
+            elif self._bell is not None and fd == self._bell[0].fileno():
+                self._bell[0].recv(READ_SIZE)
+                now = self._clock()
+                self._attach(round_, now)
+                due = self._due(round_, now)
+        return due
+
+    def _burst(self, round_: Round, now: float) -> float:
+        """Writes the round's requests to all nodes; gives the time until which to wait."""
+        tally = round_.tally
+        last: Request | None = None
+        packed = b""
+        waits = False
+        for node, request in enumerate(round_.requests):
+            if request is None or tally.answers[node] is not None:
+                continue
+            strand = self._strands[node]
+            if strand is not None and now - strand.read_at > self._node_timeout:
+                strand = self._looked_after(strand, now)
+            if strand is None:
+                waits |= self._open(node, round_, now)
+                continue
+            if request is not last:
+                packed, last = self._engine.wire.encode(request), request
+            try:
+                strand.ask(request, packed, tally, now)
+            except (OSError, ValueError) as error:
+                self._drop(strand, Cause.DISCONNECTED, str(error))
+        return self._due(round_, now) if waits else now + round_.timeout
+
+    def _due(self, round_: Round, now: float) -> float:
+        """When to stop waiting: later, where a connection is still being made."""
+        due = now + round_.timeout
+        for node in self._opening:
+            if round_.requests[node] is not None and round_.tally.answers[node] is None:
+                met = self._engine.nodes[node].met
+                due = max(due, now + (2 * round_.timeout if met else self._engine.connect_timeout))
+        return due
+
+    def _read(self, strand: Strand, patience: float = 0.0) -> None:
+        try:
+            heard = strand.wait(patience) if patience else strand.read()
+        except (OSError, ValueError) as error:
+            self._drop(strand, Cause.DISCONNECTED, str(error))
+            return
+        if heard:
+            strand.read_at = self._clock()
+            if self._watch.failing:
+                self._watch.answered(strand.node)
+
+    def _refresh(self, now: float) -> None:
+        """Looks at every strand that was not read for a while."""
+        for strand in self._strands:
+            if strand is not None and now - strand.read_at > self._node_timeout:
+                self._looked_after(strand, now)
+
+    def _looked_after(self, strand: Strand, now: float) -> Strand | None:
+        """A strand that was not read for a while: closed meanwhile, answered late, or still silent?"""
+        self._read(strand)
+        if strand.link.overfull:
+            self._drop(strand, Cause.SILENT, "too many answers owed")
+        elif strand.link.overdue(now, self._node_timeout) and now >= self._watch.healths[strand.node].probe_at:
+            self._watch.failed(strand.node, Cause.SILENT.value)
+        return self._strands[strand.node]
+
+    def _open(self, node: int, round_: Round, now: float) -> bool:
+        """Starts connecting to a node without a strand; False if that is pointless now."""
+        if request := round_.requests[node]:
+            self._engine.nodes[node].missed(request)
+        if node in self._opening:
+            return True
+        if round_.everyone and self._watch.healths[node].suspect(now):
+            round_.tally.cast(node, unknown(Cause.UNREACHABLE, "tried a moment ago"))
+            return False
+        if self._bell is None:
+            self._bell = socket.socketpair()
+            self._poll.register(self._bell[0], select.POLLIN)
+        self._opening.add(node)
+        thread = threading.Thread(
+            target=_connect,
+            args=(self._engine, node, self._opened, self._bell[1]),
+            name=f"quorumlock-connect-{node}",
+            daemon=True,
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # the interpreter is shutting down
+            self._opening.discard(node)
+            round_.tally.cast(node, unknown(Cause.UNREACHABLE, str(error)))
+            return False
+        return True
+
+    def _attach(self, round_: Round | None, now: float) -> None:
+        """Takes in the connections that were made meanwhile, and asks them what the round still wants to know."""
+        while self._opened:
+            node, made = self._opened.popleft()
+            self._opening.discard(node)
+            request = None if round_ is None else round_.requests[node]
+            waited_for = round_ is not None and request is not None and round_.tally.answers[node] is None
+            if isinstance(made, Exception):
+                self._watch.failed(node, str(made))
+                if round_ is not None and waited_for:
+                    round_.tally.cast(node, unknown(Cause.UNREACHABLE, str(made)[:160]))
+                continue
+            strand = Strand(node, made, self._engine.new_link(node), now)
+            self._strands[node] = strand
+            self._sole = strand if len(self._strands) == 1 and not strand.tls else None
+            self._by_fd[strand.fd] = strand
+            self._poll.register(strand.fd, select.POLLIN)
+            try:
+                strand.send(strand.link.begin(now))
+                if round_ is not None and request is not None and waited_for:
+                    strand.ask(request, self._engine.wire.encode(request), round_.tally, now)
+            except OSError as error:
+                self._drop(strand, Cause.DISCONNECTED, str(error))
+
+    def _drop(self, strand: Strand, cause: Cause, detail: str) -> None:
+        self._strands[strand.node] = self._sole = None
+        self._by_fd.pop(strand.fd, None)
+        self._poll.unregister(strand.fd)
+        strand.close(cause, detail)
+
+    def close(self) -> None:
+        for strand in self._strands:
+            if strand is not None:
+                self._drop(strand, Cause.DISCONNECTED, "closed by this client")
+        if self._bell is not None:
+            self._poll.unregister(self._bell[0])
+            for end in self._bell:
+                end.close()
+            self._bell = None
+
+
+def _connect(engine: Engine, node: int, opened: deque[tuple[int, Any]], bell: socket.socket) -> None:
+    """In a thread of its own: connects, leaves the result, rings."""
+    made: Any
+    try:
+        made = engine.open(node)
+    except Exception as error:
+        made = error
+    opened.append((node, made))
+    try:
+        bell.send(b"!")
+    except OSError:
+        # The cable was closed meanwhile; nobody will attach what we bring.
+        if not isinstance(made, Exception):
+            made.disconnect()
