@@ -9,8 +9,6 @@ with locks.lock("orders:42", ttl=10) as lease:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from .errors import (
     AcquireTimeout,
     ConfigurationError,
@@ -29,14 +27,17 @@ from .errors import (
     Unsupported,
     VersionConflict,
 )
-from .retry import Exponential, Jitter, Limit
 
+TYPE_CHECKING = False  # as in typing, which would be half of what importing this package costs
 if TYPE_CHECKING:
+    from typing import Any
+
     from .aio.lease import AsyncLease
     from .aio.lock import AsyncLock
     from .aio.locker import AsyncLocker
     from .connecting import connect, connect_async
     from .core.votes import Tally, Vote
+    from .retry import Exponential, Jitter, Limit
     from .sync.lease import Lease
     from .sync.lock import Lock
     from .sync.locker import Locker
@@ -80,7 +81,10 @@ _LATER = {
     "AsyncLease": ".aio.lease",
     "AsyncLock": ".aio.lock",
     "AsyncLocker": ".aio.locker",
+    "Exponential": ".retry",
+    "Jitter": ".retry",
     "Lease": ".sync.lease",
+    "Limit": ".retry",
     "Lock": ".sync.lock",
     "Locker": ".sync.locker",
     "Tally": ".core.votes",

@@ -23,10 +23,12 @@ All errors pickle.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # as in typing, which is not worth importing for it
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from .core.votes import Tally
 
 __all__ = [

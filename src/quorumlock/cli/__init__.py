@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from .. import __version__
-from ..errors import LockError, NoQuorum
+from ..errors import EngineError, LockError, NoQuorum
 from .output import EX_INTERRUPTED, EX_OK, EX_UNAVAILABLE, EX_USAGE, complain
 
 __all__ = ["main"]
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return run(arguments)
-    except NoQuorum as error:
+    except (NoQuorum, EngineError) as error:
         complain(str(error))
         return EX_UNAVAILABLE
     except LockError as error:

@@ -52,7 +52,7 @@ def demo(*, plain: bool = False, seconds: float = 3.0) -> int:
     """Shows it, each part for some seconds; gives the exit code: 0 only if nothing was lost."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quorumlock-")))
-        nodes = stack.enter_context(Servers(NODES, next(iter(kinds()), "valkey")))
+        nodes = stack.enter_context(_nodes())
         story = Story([node.port for node in nodes.servers], WORKERS)
         screen = stack.enter_context(new_screen(story, plain))
         try:
@@ -61,6 +61,17 @@ def demo(*, plain: bool = False, seconds: float = 3.0) -> int:
             story.failure = str(failure)
     screen.close()
     return 0 if story.is_well() else 1
+
+
+@contextmanager
+def _nodes() -> Iterator[Servers]:
+    servers = Servers(NODES, next(iter(kinds()), "valkey"))
+    try:
+        yield servers.__enter__()
+    except RuntimeError as error:  # a server that did not come up
+        raise quorumlock.EngineError(str(error)) from None
+    finally:
+        servers.__exit__(None, None, None)  # also when only some of them came up
 
 
 def _play(nodes: Servers, folder: Path, story: Story, screen: Screen, seconds: float) -> None:

@@ -216,16 +216,17 @@ class ServerDouble:
         return [1, self._raise_fence(fence_key, stored, int(fence), fence_ttl_ms)]
 
     def _release(self, keys: list[bytes], argv: list[bytes]) -> Reply:
-        holder = self._text(keys[0])
+        holder = self._get(keys[0])
         if holder == argv[0]:
             del self._data[keys[0]]
-            return [1]
-        return [ABSENT] if holder is None else [0, 0, 0]
+            return 1
+        return ABSENT if holder is None else 0
 
     def _break(self, keys: list[bytes], argv: list[bytes]) -> Reply:
         lock, fence_key, marker = keys
-        if self._text(marker) != argv[-1]:
-            return [STRANGER]
+        refusal = self._not_standing(self._text(marker), argv[-1])
+        if refusal and refusal[0] == STRANGER:
+            return refusal
         holder = self._text(lock)
         if holder is None and self._get(lock) is not None:
             return [OTHER_KIND]

@@ -43,8 +43,17 @@ _NOT_OURS = {
 def redacted(url: str) -> str:
     """`url` without user, password and query, for messages."""
     scheme, _, rest = url.partition("://")
-    _, at, place = rest.rpartition("@")  # a password may hold any other character
-    return f"{scheme}://{'***@' if at else ''}{re.sub(r'[?#].*', '?…', place, flags=re.DOTALL)}"
+    host, behind = _cut(rest)
+    if "@" in behind:  # somebody's password may begin anywhere
+        return f"{scheme}://***"
+    _, at, place = host.rpartition("@")
+    return f"{scheme}://{'***@' if at else ''}{place}{re.sub(r'[?#].*', '?…', behind, flags=re.DOTALL)}"
+
+
+def _cut(rest: str) -> tuple[str, str]:
+    """What stands before the first / ? or #, and the rest."""
+    host = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    return host, rest[len(host) :]
 
 
 class RedisEngine:
@@ -143,8 +152,7 @@ def _from_url(redis_py: Any, url: str) -> tuple[str, dict[str, Any]]:
     if scheme not in SCHEMES:
         known = ", ".join(f"{one}://" for one in SCHEMES)
         raise ConfigurationError(f"unknown URL scheme {scheme[:20]!r}; known: {known}")
-    host, *behind = re.split(r"[/?#]", rest, maxsplit=1)
-    if behind and "@" in behind[0] and (host or scheme != "unix"):
+    if scheme != "unix" and "@" in _cut(rest)[1]:
         raise ConfigurationError(
             f"the URL {redacted(url)} has an @ behind its host: in a user name or password write "
             "/ ? # @ as %2F %3F %23 %40"

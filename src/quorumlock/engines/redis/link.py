@@ -22,7 +22,7 @@ from ...core.votes import Answer, Cause, Tally, Vote, unknown
 from .node import Hello, Node
 from .resp import ProtocolError, ReplyError, new_reader, pack
 from .scripts import RELEASE
-from .wire import FREE, Wire, decode
+from .wire import FREE, Wire, decode, decode_release
 
 _SURVEYS = (Survey, Initialise)
 OWED_MOST = 512
@@ -54,7 +54,9 @@ class Call:
     def take(self, link: Link, reply: Any) -> bytes:
         if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT"):
             return link.send_source(self)
-        if isinstance(self.request, _SURVEYS):
+        if type(self.request) is Release:
+            answer = decode_release(reply)
+        elif isinstance(self.request, _SURVEYS):
             answer = link.surveyed(reply)
         else:
             answer = decode(reply)

@@ -122,8 +122,21 @@ class Wire:
         return ("EVALSHA", scripts.JOIN.sha, 1, self.marker_key, verb, *self._terms)
 
 
+_RELEASES = {
+    1: Answer(Vote.GRANTED, Cause.AGREED),
+    0: Answer(Vote.REFUSED, Cause.HELD),
+    -3: Answer(Vote.REFUSED, Cause.ABSENT),
+}
+
+
+def decode_release(reply: Any) -> Answer:
+    """What the reply to a release means: it is a bare number."""
+    answer = _RELEASES.get(reply) if type(reply) is int else None
+    return answer or decode(reply)
+
+
 def decode(reply: Any) -> Answer:
-    """What a script's reply means as a vote."""
+    """What any other script's reply means as a vote."""
     if type(reply) is list and reply and type(reply[0]) is int:
         code = reply[0]
         if code == 1:

@@ -1,12 +1,10 @@
 -- KEYS lock
 -- ARGV token
--- answers {1} deleted · {0, 0, 0} another's · {-3} absent
+-- answers 1 deleted · 0 another's · -3 absent
 
--- MGET, not GET: a key of another type is simply not ours.
-local holder = redis.call('MGET', KEYS[1])[1]
+local holder = redis.pcall('GET', KEYS[1]) -- an error, and so another's, where the key is of another type
 if holder == ARGV[1] then
   redis.call('DEL', KEYS[1])
-  return {1}
+  return 1
 end
-if holder then return {0, 0, 0} end
-return {-3}
+return holder and 0 or -3
