@@ -20,7 +20,19 @@ from .core.fleet import Fleet
 from .core.redlock import Grant
 from .core.votes import Tally
 from .errors import LeaseClosed, LeaseLost, LossReason, NoQuorum
-from .events import Acquired, Broken, Bus, Confirmed, Event, Extended, Healed, Lost, Released, logger
+from .events import (
+    Acquired,
+    Broken,
+    Bus,
+    Confirmed,
+    Event,
+    Extended,
+    Healed,
+    Lost,
+    NodeQuarantined,
+    Released,
+    logger,
+)  # fmt: skip
 from .options import LockOptions, Settings
 
 if TYPE_CHECKING:
@@ -89,6 +101,8 @@ class LockerBase:
             settings.node_timeout,
             settings.drift,
         )
+        for node in engine.nodes:
+            node.on_quarantine = self._quarantined
 
     def subscribe(self, callback: Callable[[Event], object]) -> Callable[[], None]:
         """Calls `callback` with every event of this Locker; what is returned ends that.
@@ -99,6 +113,10 @@ class LockerBase:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.engine!r}>"
+
+    def _quarantined(self, node: str, seconds: float) -> None:
+        if self._bus:
+            self._bus.emit(NodeQuarantined(node, seconds))
 
     def _broken(self, name: str, tally: Tally) -> None:
         if not tally.won:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..core.health import Health
@@ -17,6 +17,7 @@ class Node(Protocol):
     label: str
     health: Health
     met: bool
+    on_quarantine: Callable[[str, float], None] | None
 
     def missed(self, request: Request) -> None: ...
 
@@ -46,6 +47,7 @@ class Engine(Protocol):
 
     name: str
     connect_timeout: float
+    """For how long a round may wait for a first connection; a connection may take longer, behind its back."""
 
     @property
     def nodes(self) -> Sequence[Node]: ...

@@ -67,9 +67,11 @@ def demo(*, plain: bool = False, seconds: float = 3.0) -> int:
 def _nodes() -> Iterator[Servers]:
     servers = Servers(NODES, next(iter(kinds()), "valkey"))
     try:
-        yield servers.__enter__()
-    except RuntimeError as error:  # a server that did not come up
-        raise quorumlock.EngineError(str(error)) from None
+        try:
+            servers.__enter__()
+        except RuntimeError as error:
+            raise quorumlock.EngineError(str(error)) from None  # a server that did not come up
+        yield servers
     finally:
         servers.__exit__(None, None, None)  # also when only some of them came up
 

@@ -84,6 +84,7 @@ class RedisEngine:
             quarantine=quarantine,
         )
         self.connect_timeout = 10 * settings.node_timeout
+        self._patience = max(1.0, self.connect_timeout)
         self.nodes = [Node(index, label, terms) for index, label in enumerate(labels)]
         for node in self.nodes:
             node.mates = self.nodes
@@ -115,13 +116,13 @@ class RedisEngine:
         from redis.asyncio import connection as module
 
         connection = _class(module, self._kinds[index])(**self._kwargs[index])
-        await asyncio.wait_for(connection.connect(), 2 * self.connect_timeout)
+        await asyncio.wait_for(connection.connect(), self._patience)
         return connection  # type: ignore[no-any-return]
 
     def _connection_kwargs(self, given: dict[str, Any]) -> dict[str, Any]:
         kwargs = {key: value for key, value in given.items() if key not in _NOT_OURS}
         for timeout in ("socket_timeout", "socket_connect_timeout"):
-            kwargs[timeout] = min(kwargs.get(timeout) or self.connect_timeout, self.connect_timeout)
+            kwargs[timeout] = min(kwargs.get(timeout) or self._patience, self._patience)
         kwargs["protocol"] = 2
         return kwargs | _quiet()
 

@@ -54,6 +54,8 @@ class Call:
     def take(self, link: Link, reply: Any) -> bytes:
         if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT"):
             return link.send_source(self)
+        if type(reply) is ReplyError and str(reply).startswith("READONLY"):
+            link.doubt()
         if type(self.request) is Release:
             answer = decode_release(reply)
         elif isinstance(self.request, _SURVEYS):
@@ -264,6 +266,11 @@ class Link:
         if self._tail is None:
             return self.join_again(call)
         return self.send_own(call, data + self._tail)
+
+    def doubt(self) -> None:
+        """The server has changed its role, and with it its identity: join again before the next request."""
+        if not self._joining:
+            self._tail = None
 
     def join_again(self, call: Call) -> bytes:
         """The node's marker is not what we knew: join, then ask again."""

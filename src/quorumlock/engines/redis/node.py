@@ -81,7 +81,8 @@ class Node:
     met: bool = False
     mates: list[Node] = field(default_factory=list)
     """All nodes of the fleet, this one among them."""
-    on_quarantine: Callable[[Node, float], None] | None = None
+    on_quarantine: Callable[[str, float], None] | None = None
+    """Called with the label and the seconds left, when it is found in quarantine."""
     _warned: set[str] = field(default_factory=set)
 
     def missed(self, request: Request) -> None:
@@ -107,7 +108,7 @@ class Node:
                 left,
             )
         if left and self.on_quarantine is not None:
-            self.on_quarantine(self, left)
+            self.on_quarantine(self.label, left)
         return None
 
     def judge(self, hello: Hello) -> Answer | None:
