@@ -43,11 +43,10 @@ def leave_out(round_: Round, healths: list[Health], majority: int, now: float) -
     if round_.everyone:
         return
     asked = [i for i, request in enumerate(round_.requests) if request is not None]
-    spare = len(asked) - majority
-    for i in asked:
-        if spare > 0 and healths[i].suspect(now):
-            spare -= 1
-            round_.tally.cast(i, unknown(Cause.LEFT_OUT))
+    suspects = [i for i in asked if healths[i].suspect(now)]
+    round_.tally.suspects = suspects
+    for i in suspects[: max(0, len(asked) - majority)]:
+        round_.tally.cast(i, unknown(Cause.LEFT_OUT))
 
 
 def give_up(round_: Round) -> list[int]:

@@ -149,16 +149,26 @@ def release(
                 requests[node] = None
                 asked -= 1
     heard = Tally(fleet.nodes, min(fleet.majority, asked), asked=asked, any_answer=True)
-    if asked:
-        timeout = fleet.timeout(ttl)
-        try:
-            yield Round(requests, heard, timeout, route, everyone=True)
-        except BaseException:
-            # Interrupted before all of it was sent, perhaps. Saying it twice does no harm.
-            again = Tally(fleet.nodes, heard.needed, asked=asked, any_answer=True)
-            yield Round(requests, again, timeout, route, everyone=True)
-            raise
+    if not asked:
+        return heard
+    timeout = fleet.timeout(ttl)
+    try:
+        yield Round(requests, heard, timeout, route, everyone=True)
+    except BaseException:
+        # Interrupted before all of it was sent, perhaps. Saying it twice does no harm.
+        yield Round(requests, _unheard(heard, asked), timeout, route, everyone=True)
+        raise
+    cut = heard.caused(Cause.DISCONNECTED)
+    if cut and not heard.won:
+        # Said into connections that had just ended: once more, over new ones.
+        requests = [request if node in cut else None for node, request in enumerate(requests)]
+        yield Round(requests, heard := _unheard(heard, len(cut)), timeout, route, everyone=True)
     return heard
+
+
+def _unheard(tally: Tally, asked: int) -> Tally:
+    """A tally for saying it again to `asked` nodes."""
+    return Tally(tally.nodes, min(tally.needed, asked), asked=asked, any_answer=True)
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 
@@ -75,7 +75,7 @@ class Tally:
     """
 
     __slots__ = ("_any_answer", "_missing", "_patient", "against", "answers", "closed", "decided", "heard",
-                 "needed", "nodes", "on_decided")  # fmt: skip
+                 "needed", "nodes", "on_decided", "suspects")  # fmt: skip
 
     def __init__(
         self,
@@ -94,6 +94,8 @@ class Tally:
         self.decided = False
         self.closed = False
         self.on_decided: Callable[[], None] | None = None
+        self.suspects: Sequence[int] = ()
+        """Nodes that were believed to be down when the round began."""
         self._any_answer = any_answer
         self._patient = patient
         self._missing = len(nodes) if asked is None else asked
@@ -133,11 +135,11 @@ class Tally:
 
     @property
     def able(self) -> bool:
-        """Could the nodes decide, one way or the other? Nodes not heard of count as able."""
+        """Could the nodes decide, one way or the other? Nodes not heard of count as able, unless suspected."""
         return len(self.nodes) - len(self.unable()) >= self.needed
 
     def unable(self) -> list[int]:
-        return [i for i, a in enumerate(self.answers) if a is not None and a.cause in UNABLE]
+        return [i for i, a in enumerate(self.answers) if (i in self.suspects if a is None else a.cause in UNABLE)]
 
     def granted(self) -> Iterator[tuple[int, int]]:
         """Nodes that granted, each with its fence."""

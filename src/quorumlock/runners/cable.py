@@ -100,6 +100,29 @@ class Strand:
         self.connection.disconnect()
 
 
+class Bell:
+    """Rung by a thread that has connected, heard by the thread that polls."""
+
+    __slots__ = ("_ear", "_rope", "fd")
+
+    def __init__(self) -> None:
+        self._ear, self._rope = socket.socketpair()
+        self.fd = self._ear.fileno()
+
+    def ring(self) -> None:
+        """Raises OSError if nobody can hear it any more."""
+        self._rope.send(b"!")
+
+    def hear(self) -> None:
+        self._ear.recv(READ_SIZE)
+
+    def close(self) -> None:
+        self._ear.close()
+        self._rope.close()
+
+    __del__ = close  # both ends are ours: where an interrupt has lost a cable, nothing is left open
+
+
 class Cable:
     """One strand to each node, used by one thread at a time."""
 
@@ -116,7 +139,7 @@ class Cable:
         self._poll = select.poll()
         self._opening: set[int] = set()
         self._opened: deque[tuple[int, Any]] = deque()
-        self._bell: tuple[socket.socket, socket.socket] | None = None
+        self._bell: Bell | None = None
 
     @property
     def owes(self) -> bool:
@@ -165,8 +188,8 @@ class Cable:
             strand = self._by_fd.get(fd)
             if strand is not None:
                 self._read(strand)
-            elif self._bell is not None and fd == self._bell[0].fileno():
-                self._bell[0].recv(READ_SIZE)
+            elif self._bell is not None and fd == self._bell.fd:
+                self._bell.hear()
                 now = self._clock()
                 self._attach(round_, now)
                 due = self._due(round_, now)
@@ -240,12 +263,12 @@ class Cable:
             round_.tally.cast(node, unknown(Cause.UNREACHABLE, "tried a moment ago"))
             return False
         if self._bell is None:
-            self._bell = socket.socketpair()
-            self._poll.register(self._bell[0], select.POLLIN)
+            self._bell = Bell()
+            self._poll.register(self._bell.fd, select.POLLIN)
         self._opening.add(node)
         thread = threading.Thread(
             target=_connect,
-            args=(self._engine, node, self._opened, self._bell[1]),
+            args=(self._engine, node, self._opened, self._bell),
             name=f"quorumlock-connect-{node}",
             daemon=True,
         )
@@ -292,13 +315,12 @@ class Cable:
             if strand is not None:
                 self._drop(strand, Cause.DISCONNECTED, "closed by this client")
         if self._bell is not None:
-            self._poll.unregister(self._bell[0])
-            for end in self._bell:
-                end.close()
+            self._poll.unregister(self._bell.fd)
+            self._bell.close()
             self._bell = None
 
 
-def _connect(engine: Engine, node: int, opened: deque[tuple[int, Any]], bell: socket.socket) -> None:
+def _connect(engine: Engine, node: int, opened: deque[tuple[int, Any]], bell: Bell) -> None:
     """In a thread of its own: connects, leaves the result, rings."""
     made: Any
     try:
@@ -307,7 +329,7 @@ def _connect(engine: Engine, node: int, opened: deque[tuple[int, Any]], bell: so
         made = error
     opened.append((node, made))
     try:
-        bell.send(b"!")
+        bell.ring()
     except OSError:
         # The cable was closed meanwhile; nobody will attach what we bring.
         if not isinstance(made, Exception):
