@@ -119,7 +119,7 @@ class LockerBase:
             self._bus.emit(NodeQuarantined(node, seconds))
 
     def _broken(self, name: str, tally: Tally) -> None:
-        if not tally.won:
+        if not redlock.broken(tally):
             raise NoQuorum(f"{name!r} was not broken on a majority: {tally.describe()}", tally)
         if self._bus:
             self._bus.emit(Broken(name, tally))

@@ -89,6 +89,7 @@ def acquire(fleet: Fleet, name: str, ttl: float) -> Steps[Grant | Refusal]:
     except BaseException:
         yield from undo(fleet, name, token, tally, ttl, route)
         raise
+    tally.freeze()
     linger = yield from undo(fleet, name, token, tally, ttl, route)
     if len(fleet.nodes) - len(tally.caused(Cause.MISFIT)) < fleet.majority:
         refuse_misfits(tally)  # the fleet was changed under us: that is no outage to wait for
@@ -225,6 +226,11 @@ def break_(fleet: Fleet, name: str) -> Steps[Tally]:
     tally = Tally(fleet.nodes, fleet.majority, any_answer=True, patient=True)
     yield Round(fleet.to_all(Break(name)), tally, fleet.node_timeout, Route(), everyone=True)
     return tally
+
+
+def broken(tally: Tally) -> bool:
+    """Is the lock gone from a majority of nodes, after that round?"""
+    return len(tally.caused(Cause.AGREED)) + len(tally.caused(Cause.ABSENT)) >= tally.needed
 
 
 def look(fleet: Fleet, name: str) -> Steps[Tally]:

@@ -74,8 +74,8 @@ class Tally:
     A node votes once; only an UNKNOWN can still be replaced, by the answer that came late.
     """
 
-    __slots__ = ("_any_answer", "_missing", "_patient", "against", "answers", "closed", "decided", "heard",
-                 "needed", "nodes", "on_decided", "suspects")  # fmt: skip
+    __slots__ = ("_any_answer", "_frozen", "_missing", "_patient", "against", "answers", "closed", "decided",
+                 "heard", "needed", "nodes", "on_decided", "suspects")  # fmt: skip
 
     def __init__(
         self,
@@ -98,12 +98,13 @@ class Tally:
         """Nodes that were believed to be down when the round began."""
         self._any_answer = any_answer
         self._patient = patient
+        self._frozen = False
         self._missing = len(nodes) if asked is None else asked
 
     def cast(self, node: int, answer: Answer) -> None:
         """Enters a vote; the first one of a node that says something counts."""
         before = self.answers[node]
-        if before is not None and before.vote is not Vote.UNKNOWN:
+        if self._frozen or (before is not None and before.vote is not Vote.UNKNOWN):
             return
         self.answers[node] = answer
         if before is None:
@@ -123,6 +124,10 @@ class Tally:
             self.decided = self.heard >= self.needed or self.heard + self._missing < self.needed
         if self.decided and self.on_decided is not None:
             self.on_decided()
+
+    def freeze(self) -> None:
+        """Judgement is passed: an answer that comes during the clean-up must not change the reasons given."""
+        self._frozen = True
 
     def close(self) -> None:
         """The round is over. Votes that still come are entered, but nobody waits for them."""

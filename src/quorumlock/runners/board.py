@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ..core.effects import Round
 from ..core.health import give_up, leave_out
-from ..core.requests import Request
+from ..core.requests import Release, Request
 from ..core.votes import Cause, Tally, unknown
 from ..engines.base import Engine, Link
 from .base import Watch
@@ -230,7 +230,7 @@ class Board:
         if request := round_.requests[node]:
             self.engine.nodes[node].missed(request)
         connecting = node in self._hoping
-        if not connecting and round_.everyone and self.watch.healths[node].suspect(now):
+        if not connecting and isinstance(request, Release) and self.watch.healths[node].suspect(now):
             round_.tally.cast(node, unknown(Cause.UNREACHABLE, "tried a moment ago"))
             return
         allowed = 2 * round_.timeout if self.engine.nodes[node].met else self.engine.connect_timeout

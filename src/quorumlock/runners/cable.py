@@ -18,7 +18,7 @@ from typing import Any
 
 from ..core.effects import Round
 from ..core.health import give_up, leave_out
-from ..core.requests import Request
+from ..core.requests import Release, Request
 from ..core.votes import Cause, Tally, unknown
 from ..engines.base import Engine, Link
 from .base import Watch
@@ -259,7 +259,7 @@ class Cable:
             self._engine.nodes[node].missed(request)
         if node in self._opening:
             return True
-        if round_.everyone and self._watch.healths[node].suspect(now):
+        if isinstance(request, Release) and self._watch.healths[node].suspect(now):
             round_.tally.cast(node, unknown(Cause.UNREACHABLE, "tried a moment ago"))
             return False
         if self._bell is None:

@@ -103,6 +103,8 @@ class ClientId:
     def take(self, link: Link, reply: Any) -> bytes:
         # Where the ACL forbids CLIENT ID the reply is an error, and an orphan may live for one ttl.
         link.client_id = reply if isinstance(reply, int) else None
+        if isinstance(reply, ReplyError) and str(reply).startswith("NOAUTH"):
+            link.complaint = str(reply)[:160]
         return b""
 
     def drop(self, link: Link, answer: Answer) -> None:
@@ -159,13 +161,26 @@ class Kill:
 class Link:
     """The state of one connection; a runner moves the bytes."""
 
-    __slots__ = ("_joining", "_pending", "_reader", "_tail", "_waiting", "client_id", "dead", "node", "wire")
+    __slots__ = (
+        "_joining",
+        "_pending",
+        "_reader",
+        "_tail",
+        "_waiting",
+        "client_id",
+        "complaint",
+        "dead",
+        "node",
+        "wire",
+    )
 
     def __init__(self, node: Node, wire: Wire) -> None:
         self.node = node
         self.wire = wire
         self.dead = False
         self.client_id: int | None = None
+        self.complaint = ""
+        """Why the server is going to close the connection, if it said so."""
         self._pending: deque[Entry] = deque()
         self._waiting: deque[Call] = deque()
         self._tail: bytes | None = None
@@ -226,7 +241,7 @@ class Link:
         self.dead = True
         if self._pending and self.client_id is not None:
             self.node.orphans.append(self.client_id)
-        answer = unknown(cause, detail)
+        answer = unknown(Cause.FAILED, self.complaint) if self.complaint else unknown(cause, detail)
         for entry in self._pending:
             entry.drop(self, answer)
         for call in self._waiting:
