@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 import quorumlock
-from quorumlock.events import Event, NodeDown
 
 from .output import EX_OK, EX_UNAVAILABLE, EX_USAGE, complain
 
@@ -20,20 +19,13 @@ def init(arguments: argparse.Namespace) -> int:
         durable=arguments.durable,
         fleet=arguments.fleet,
     ) as locks:
-        down: list[str] = []
-        locks.subscribe(lambda event: _note_down(event, down))
         try:
             locks.init_fleet(force=arguments.force)
-        except quorumlock.ConfigurationError as error:
+        except (quorumlock.ConfigurationError, quorumlock.NoQuorum) as error:
             complain(str(error).replace("init_fleet(force=True)", "init --force"))
-            return EX_UNAVAILABLE if down else EX_USAGE
+            return EX_UNAVAILABLE if isinstance(error, quorumlock.NoQuorum) else EX_USAGE
         _report(locks.engine.labels, arguments)
     return EX_OK
-
-
-def _note_down(event: Event, down: list[str]) -> None:
-    if isinstance(event, NodeDown):
-        down.append(event.node)
 
 
 def _report(nodes: tuple[str, ...], arguments: argparse.Namespace) -> None:

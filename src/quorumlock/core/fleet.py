@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..errors import ConfigurationError, Unsupported
+from ..errors import ConfigurationError, NoQuorum, Unsupported
 from .effects import Round, Route, Steps
 from .requests import Initialise, Join, Request, Survey
 from .votes import Cause, Tally
@@ -73,7 +73,7 @@ def initialise(fleet: Fleet, force: bool) -> Steps[None]:
     survey = Tally(fleet.nodes, everyone, any_answer=True, patient=True)
     yield Round(fleet.to_all(Survey()), survey, 10 * fleet.node_timeout, Route(), everyone=True)
     if not survey.won:
-        raise ConfigurationError(f"init_fleet needs an answer of all {everyone} nodes: {survey.describe()}")
+        raise NoQuorum(f"init_fleet needs an answer of all {everyone} nodes: {survey.describe()}", survey)
     refuse_misfits(survey)
     marked = survey.caused(Cause.HELD)
     if marked and not force:
@@ -86,7 +86,8 @@ def initialise(fleet: Fleet, force: bool) -> Steps[None]:
     tally = Tally(fleet.nodes, everyone, patient=True)
     yield Round(fleet.to_all(Initialise(force)), tally, 10 * fleet.node_timeout, Route(), everyone=True)
     if not tally.won:
-        raise ConfigurationError(
+        raise NoQuorum(
             f"init_fleet did not reach every node: {tally.describe()}. The others are initialised; these will "
-            "wait out their quarantine, or call init_fleet(force=True)"
+            "wait out their quarantine, or call init_fleet(force=True)",
+            tally,
         )

@@ -6,6 +6,7 @@ Each runs in a temporary folder on a free port, keeps nothing on disk unless ask
 from __future__ import annotations
 
 import ctypes
+import random
 import shutil
 import signal
 import socket
@@ -47,10 +48,15 @@ def kinds() -> list[str]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A free port below those that the kernel gives to outgoing connections: nobody takes it by chance."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def _end_with_parent() -> None:
@@ -108,7 +114,7 @@ class Server:
         while time.monotonic() < end:
             if self._process is None or self._process.poll() is not None:
                 break
-            if self.command("PING").startswith(b"+PONG"):
+            if self.command("PING").startswith((b"+PONG", b"-NOAUTH")):
                 return
             time.sleep(0.01)
         log = (self.folder / "log").read_text(errors="replace")[-500:]
@@ -184,11 +190,13 @@ class Servers:
         return len(self.servers)
 
     def __enter__(self) -> Servers:
-        for server in self.servers:
-            self._stack.callback(server.stop)
-            server.start(wait=False)
-        for server in self.servers:
-            server.wait_until_ready()
+        with self._stack:  # nothing is left running if one of them fails
+            for server in self.servers:
+                self._stack.callback(server.stop)
+                server.start(wait=False)
+            for server in self.servers:
+                server.wait_until_ready()
+            self._stack = self._stack.pop_all()
         return self
 
     def __exit__(

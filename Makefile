@@ -1,0 +1,51 @@
+# Every target makes its own environment in .venv; nothing else is needed than Python 3.11 and a network.
+# ARGS are passed on: make test ARGS="-k cli", make bench ARGS=--quick.
+
+ARGS ?=
+SECONDS ?= 60
+PYTHON_FOLDERS = $(wildcard src tests bench scripts)
+RUN = .venv/bin/python
+
+.PHONY: help demo test lint pytest soak bench clean demo-environment environment servers
+.NOTPARALLEL:
+
+help:
+	@echo "make demo    five nodes, three workers, one lock, and things that go wrong"
+	@echo "make test    ruff, mypy and every test"
+	@echo "make lint    ruff and mypy alone"
+	@echo "make soak    many more rounds with faults, for SECONDS=60"
+	@echo "make bench   measurements against floors and other libraries"
+	@echo "make clean   removes .venv and all caches"
+
+demo: demo-environment
+	@$(RUN) -m quorumlock demo $(ARGS)
+
+test: lint servers pytest
+
+lint: environment
+	$(RUN) -m ruff check $(PYTHON_FOLDERS)
+	$(RUN) -m ruff format --check $(PYTHON_FOLDERS)
+	$(RUN) -m mypy $(PYTHON_FOLDERS)
+
+pytest: environment
+	$(RUN) -m pytest $(ARGS)
+
+soak: environment
+	$(RUN) scripts/soak.py --seconds $(SECONDS) $(ARGS)
+
+bench: environment servers
+	$(RUN) -m bench pair $(ARGS)
+	$(RUN) -m bench faults $(ARGS)
+
+clean:
+	rm -rf .venv .bench-envs .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+demo-environment:
+	@scripts/environment.sh demo
+
+environment:
+	@scripts/environment.sh dev
+
+servers:
+	@scripts/servers.sh

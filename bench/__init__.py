@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m bench pair` and `python -m bench faults`."""

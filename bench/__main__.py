@@ -1,0 +1,42 @@
+"""The command line: `python -m bench pair | faults [--quick] [--json FILE]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from quorumlock.lab.servers import kinds
+
+from . import faults, pair
+from .machine import describe
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measures quorumlock on this machine.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (
+        ("pair", "one acquire + release, against floors and peers; server cost; import time"),
+        ("faults", "the same with 1 and 2 of 5 nodes hung or dead, against healthy"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("--quick", action="store_true", help="fewer rounds, the same rows")
+        command.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers there")
+        command.add_argument("--server", choices=kinds(), default=kinds()[0], help="default: %(default)s")
+    commands.choices["pair"].add_argument("--no-peers", action="store_true", help="ours and the floors alone")
+    options = parser.parse_args()
+
+    machine = describe(options.server)
+    print("\n".join(f"{key}: {value}" for key, value in machine.items()), flush=True)
+    if options.command == "pair":
+        raw = pair.run(options.server, quick=options.quick, with_peers=not options.no_peers)
+    else:
+        raw = faults.run(options.server, quick=options.quick)
+    if options.json:
+        options.json.write_text(json.dumps({"machine": machine, **raw}, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""The command itself: what it says of itself, how it takes bad calls, what it imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from quorumlock import __version__, cli
+
+from .tools import SCRIPT, complaint, quorumlock
+
+
+def test_version_as_module_and_as_script() -> None:
+    assert quorumlock("--version").stdout == f"quorumlock {__version__}\n"
+    told = subprocess.run([str(SCRIPT), "--version"], capture_output=True, text=True, check=True)
+    assert told.stdout == f"quorumlock {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["init", "--help"]])
+def test_starts_without_engines(arguments: list[str]) -> None:
+    program = (
+        f"import sys; from quorumlock.cli import main; code = main({arguments!r});"
+        "heavy = {'redis', 'hiredis', 'asyncio', 'rich', 'sqlite3'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["init", "--help"]])
+def test_help_has_examples_and_fits_a_terminal(arguments: list[str]) -> None:
+    done = quorumlock(*arguments, env={"COLUMNS": "80"})
+    assert done.returncode == 0
+    assert "quorumlock init" in done.stdout.partition("example")[2]
+    assert max(len(line) for line in done.stdout.splitlines()) < 80 + 10  # the longest URL list aside
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "COMMAND"),
+        (["launch"], "launch"),
+        (["init", "--colour"], "--colour"),
+        (["init", "--max-ttl", "soon"], "soon"),
+        (["demo", "--seconds", "-1"], "-1"),
+        (["init"], "QUORUMLOCK_URL"),
+        (["init", "--url", "redis://localhost", "--max-ttl", "nan"], "max_ttl=nan"),
+        (["init", "--url", "redis://localhost", "--prefix", "a*"], "prefix='a*'"),
+        (["init", "--url", "http://localhost"], "known: redis://"),
+        (["init", "--url", "localhost:6379"], "without a scheme"),
+        (["init", "--url", "redis://a,redis://a"], "one server"),
+    ],
+)
+def test_a_bad_call_is_a_line_and_64(arguments: list[str], words: str) -> None:
+    assert words in complaint(quorumlock(*arguments), 64)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["redis://:geheim@localhost"],
+        ["init", "redis://user:geheim@localhost"],
+        ["init", "--url=redis://:geheim@localhost", "--prefix", "a*"],
+        ["init", "--url", "http://:geheim@localhost"],
+        ["init", "--url", "redis://:geheim@localhost:port"],
+        ["init", "--url", "redis://localhost:port?password=geheim"],
+        ["init", "--url", "redis://:geheim@a,b"],
+        ["init", "--url", "redis://:geheim@127.0.0.1:1"],
+        ["init", "--max-ttl", "redis://localhost?password=geheim"],
+    ],
+)
+def test_no_password_is_shown(arguments: list[str]) -> None:
+    done = quorumlock(*arguments)
+    assert done.returncode in (64, 69)
+    assert "geheim" not in done.stdout + done.stderr
+
+
+def test_main_can_be_called(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert cli.main(["launch"]) == 64
+    assert __version__ in capsys.readouterr().out
+
+
+def test_without_redis_py_it_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['redis'] = None; from quorumlock.cli import main;"
+        "sys.exit(main(['init', '--url', 'redis://localhost']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "pip install 'quorumlock[redis]'" in complaint(done, 64)
