@@ -121,22 +121,22 @@ class Subscriber:
 class Bus:
     """Calls the subscribers of one Locker."""
 
-    __slots__ = ("_subscribers",)
+    __slots__ = ("_subscribers", "listening")
 
     def __init__(self) -> None:
         self._subscribers: tuple[Subscriber, ...] = ()
-
-    def __bool__(self) -> bool:
-        """True when somebody listens: ask before building an event."""
-        return bool(self._subscribers)
+        self.listening = False
+        """Is anybody there? Ask before building an event."""
 
     def subscribe(self, callback: Callable[[Event], object]) -> Callable[[], None]:
         """Adds `callback`; what is returned takes it away again."""
         subscriber = Subscriber(callback)
         self._subscribers = (*self._subscribers, subscriber)
+        self.listening = True
 
         def unsubscribe() -> None:
             self._subscribers = tuple(one for one in self._subscribers if one is not subscriber)
+            self.listening = bool(self._subscribers)
 
         return unsubscribe
 

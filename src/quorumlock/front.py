@@ -82,7 +82,7 @@ def token() -> str:
     if not Process.whoami:
         host = "".join(c for c in socket.gethostname() if c.isalnum() or c in ".-_")[:HOST_CHARACTERS]
         Process.whoami = f"@{host}:{os.getpid()}"
-    return secrets.token_hex(20) + Process.whoami
+    return secrets.token_bytes(20).hex() + Process.whoami
 
 
 class LockerBase:
@@ -115,13 +115,13 @@ class LockerBase:
         return f"<{type(self).__name__} {self.engine!r}>"
 
     def _quarantined(self, node: str, seconds: float) -> None:
-        if self._bus:
+        if self._bus.listening:
             self._bus.emit(NodeQuarantined(node, seconds))
 
     def _broken(self, name: str, tally: Tally) -> None:
         if not redlock.broken(tally):
             raise NoQuorum(f"{name!r} was not broken on a majority: {tally.describe()}", tally)
-        if self._bus:
+        if self._bus.listening:
             self._bus.emit(Broken(name, tally))
 
 
@@ -177,7 +177,7 @@ class LeaseBase(Generic[EventT]):
     _new_event: Callable[[], EventT]
     _new_lock: Callable[[], Any]
 
-    def __init__(self, locker: LockerBase, grant: Grant, chosen: LockOptions, asked_at: float) -> None:
+    def __init__(self, locker: LockerBase, grant: Grant, chosen: LockOptions) -> None:
         self._locker = locker
         self._grant = grant
         self._note = chosen.note
@@ -189,10 +189,10 @@ class LeaseBase(Generic[EventT]):
         self._busy: Any = None
         self._forks = Process.generation
         bus = locker._bus
-        if bus:
+        if bus.listening:
             if grant.confirmed:
                 bus.emit(Confirmed(grant.name, grant.fence, grant.confirmed))
-            bus.emit(Acquired(grant.name, grant.fence, clock() - asked_at, grant.tally))
+            bus.emit(Acquired(grant.name, grant.fence, clock() - grant.asked_at, grant.tally))
 
     @property
     def name(self) -> str:
@@ -279,7 +279,7 @@ class LeaseBase(Generic[EventT]):
             self._reason = reason
             if self._event is not None:
                 self._event.set()
-        if self._locker._bus:
+        if self._locker._bus.listening:
             self._locker._bus.emit(Lost(self.name, self.fence, reason))
         if self._on_lost is not None:
             try:
@@ -316,7 +316,7 @@ class LeaseBase(Generic[EventT]):
 
     def _extended(self, extension: Extension) -> None:
         bus = self._locker._bus
-        if bus:
+        if bus.listening:
             bus.emit(Extended(self.name, self.fence, extension.tally))
             if extension.healed:
                 bus.emit(Healed(self.name, self.fence, extension.healed))
@@ -327,7 +327,7 @@ class LeaseBase(Generic[EventT]):
 
     def _released(self, tally: Tally) -> None:
         self._freed = True
-        if self._locker._bus:
+        if self._locker._bus.listening:
             self._locker._bus.emit(Released(self.name, self.fence, tally.won))
 
     def _loss_on_exit(self) -> LeaseLost | None:

@@ -6,7 +6,7 @@ import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..front import Default, LockBase, clock
+from ..front import Default, LockBase
 from .lease import AsyncLease
 
 if TYPE_CHECKING:
@@ -28,15 +28,13 @@ class AsyncLock(LockBase):
 
         `timeout` is in seconds; None waits as long as it takes, 0 tries once and raises LockHeld.
         """
-        asked_at = clock()
         grant = await self._locker._run(self._acquiring(timeout))
-        return AsyncLease(self._locker, grant, self._options, asked_at)
+        return AsyncLease(self._locker, grant, self._options)
 
     async def try_acquire(self) -> AsyncLease | None:
         """Tries once: a lease, or None if somebody holds it; raises NoQuorum if nobody can tell."""
-        asked_at = clock()
         grant = await self._locker._run(self._trying())
-        return None if grant is None else AsyncLease(self._locker, grant, self._options, asked_at)
+        return None if grant is None else AsyncLease(self._locker, grant, self._options)
 
     async def locked(self) -> bool:
         """Asks the nodes whether anybody holds it. By the time you know, it may have changed."""

@@ -9,19 +9,7 @@ that node one confirmed before the other was granted, so the later grant answere
 
 from __future__ import annotations
 
-from .votes import Tally, Vote
-
-
-def agreed(tally: Tally, majority: int) -> int:
-    """The fence, if a majority granted exactly the highest one: the normal case. Else 0."""
-    fences = [answer.fence for answer in tally.answers if answer is not None and answer.vote is Vote.GRANTED]
-    fence = max(fences)
-    return fence if fences.count(fence) >= majority else 0
-
-
-def highest(tally: Tally) -> int:
-    """v: the highest fence granted so far; 0 if none was."""
-    return max((fence for _, fence in tally.granted()), default=0)
+from .votes import Tally
 
 
 def confirmed(tally: Tally, fence: int) -> set[int]:

@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 
 from ..errors import LossReason
 from .effects import Round, Route, Steps
-from .fence import agreed, behind, confirmed, highest
+from .fence import behind, confirmed
 from .fleet import Fleet, muster, refuse_misfits
 from .requests import Acquire, Break, Confirm, Extend, Heal, Look, Release, Request
 from .validity import valid_until
@@ -44,6 +44,8 @@ class Grant:
     """How many nodes had to be raised to the fence in a second round."""
     released: bool = False
     """Set before a release is sent: from then on nothing is healed."""
+    asked_at: float = 0.0
+    """When it was first asked for."""
 
 
 @dataclass(slots=True)
@@ -75,14 +77,14 @@ def acquire(fleet: Fleet, name: str, ttl: float) -> Steps[Grant | Refusal]:
     started_at = fleet.clock()
     request = Acquire(name, token, round(ttl * 1000), int(fleet.wall() * 1_000_000))
     try:
-        yield Round(fleet.to_all(request), tally, fleet.timeout(ttl), route)
+        yield Round([request] * len(fleet.nodes), tally, fleet.timeout(ttl), route)
         if tally.won:
-            fence, raised = agreed(tally, fleet.majority), 0
-            if not fence:
+            fence, raised = tally.top, 0
+            if tally.at_top < fleet.majority:
                 fence, raised = yield from confirm(fleet, name, token, tally, ttl, route)
             until = valid_until(started_at, ttl, fleet.drift)
             if fence and fleet.clock() < until:
-                return Grant(name, token, fence, ttl, until, tally, route, raised)
+                return Grant(name, token, fence, ttl, until, tally, route, raised, asked_at=started_at)
             why = "collecting votes took longer than the ttl" if fence else "the fence was not confirmed"
         else:
             why = ""
@@ -101,7 +103,7 @@ def confirm(fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, route
 
     Grants that arrive late take part: as confirmed, or as further nodes to ask.
     """
-    fence = highest(tally)
+    fence = tally.top
     raised: set[int] = set()
     asked: set[int] = set()
     while len(sure := confirmed(tally, fence) | raised) < fleet.majority:
@@ -157,19 +159,19 @@ def release(
         yield Round(requests, heard, timeout, route, everyone=True)
     except BaseException:
         # Interrupted before all of it was sent, perhaps. Saying it twice does no harm.
-        yield Round(requests, _unheard(heard, asked), timeout, route, everyone=True)
+        again = Tally(fleet.nodes, heard.needed, asked=asked, any_answer=True)
+        yield Round(requests, again, timeout, route, everyone=True)
         raise
-    cut = heard.caused(Cause.DISCONNECTED)
-    if cut and not heard.won:
+    if not heard.won and (cut := heard.caused(Cause.DISCONNECTED)):
         # Said into connections that had just ended: once more, over new ones.
         requests = [request if node in cut else None for node, request in enumerate(requests)]
-        yield Round(requests, heard := _unheard(heard, len(cut)), timeout, route, everyone=True)
+        wanted = min(heard.needed - heard.heard, len(cut))
+        again = Tally(fleet.nodes, wanted, asked=len(cut), any_answer=True)
+        yield Round(requests, again, timeout, route, everyone=True)
+        for node, answer in enumerate(again.answers):
+            if answer is not None:
+                heard.cast(node, answer)
     return heard
-
-
-def _unheard(tally: Tally, asked: int) -> Tally:
-    """A tally for saying it again to `asked` nodes."""
-    return Tally(tally.nodes, min(tally.needed, asked), asked=asked, any_answer=True)
 
 
 @dataclass(slots=True)

@@ -74,8 +74,21 @@ class Tally:
     A node votes once; only an UNKNOWN can still be replaced, by the answer that came late.
     """
 
-    __slots__ = ("_any_answer", "_frozen", "_missing", "_patient", "against", "answers", "closed", "decided",
-                 "heard", "needed", "nodes", "on_decided", "suspects")  # fmt: skip
+    # What most tallies never change is said once, for all of them: a tally is made for every round.
+    heard = 0
+    against = 0
+    top = 0
+    """The highest fence granted."""
+    at_top = 0
+    """How many granted exactly that."""
+    decided = False
+    closed = False
+    on_decided: Callable[[], None] | None = None
+    suspects: Sequence[int] = ()
+    """Nodes that were believed to be down when the round began."""
+    _any_answer = False
+    _patient = False
+    _frozen = False
 
     def __init__(
         self,
@@ -89,17 +102,12 @@ class Tally:
         self.nodes = nodes
         self.needed = needed
         self.answers: list[Answer | None] = [None] * len(nodes)
-        self.heard = 0
-        self.against = 0
-        self.decided = False
-        self.closed = False
-        self.on_decided: Callable[[], None] | None = None
-        self.suspects: Sequence[int] = ()
-        """Nodes that were believed to be down when the round began."""
-        self._any_answer = any_answer
-        self._patient = patient
-        self._frozen = False
-        self._missing = len(nodes) if asked is None else asked
+        self.missing = len(nodes) if asked is None else asked
+        """How many have not answered."""
+        if any_answer:
+            self._any_answer = True
+        if patient:
+            self._patient = True
 
     def cast(self, node: int, answer: Answer) -> None:
         """Enters a vote; the first one of a node that says something counts."""
@@ -108,20 +116,27 @@ class Tally:
             return
         self.answers[node] = answer
         if before is None:
-            self._missing -= 1
+            self.missing -= 1
         else:
             self.against -= 1
         vote = answer.vote
-        if vote is Vote.GRANTED or (self._any_answer and vote is Vote.REFUSED):
+        if vote is Vote.GRANTED:
+            self.heard += 1
+            fence = answer.fence
+            if fence == self.top:
+                self.at_top += 1
+            elif fence > self.top:
+                self.top, self.at_top = fence, 1
+        elif self._any_answer and vote is Vote.REFUSED:
             self.heard += 1
         else:
             self.against += 1
         if self.decided:
             return
         if self._patient:
-            self.decided = self._missing == 0
+            self.decided = self.missing == 0
         else:
-            self.decided = self.heard >= self.needed or self.heard + self._missing < self.needed
+            self.decided = self.heard >= self.needed or self.heard + self.missing < self.needed
         if self.decided and self.on_decided is not None:
             self.on_decided()
 

@@ -23,6 +23,7 @@ def acquire_within(
     while True:
         outcome = yield from acquire(fleet, name, ttl)
         if outcome.won:  # no call here: an interrupt would find a lock that nobody knows of
+            outcome.asked_at = started_at
             return outcome
         attempt += 1
         now = fleet.clock()

@@ -36,11 +36,11 @@ class Watch:
 
     def failed(self, node: int, cause: str) -> None:
         self.failing.add(node)
-        if self.healths[node].failed(self._clock()) and self._bus:
+        if self.healths[node].failed(self._clock()) and self._bus.listening:
             self._bus.emit(NodeDown(self._labels[node], cause))
 
     def answered(self, node: int) -> None:
         if node in self.failing:
             self.failing.discard(node)
-            if self.healths[node].answered() and self._bus:
+            if self.healths[node].answered() and self._bus.listening:
                 self._bus.emit(NodeUp(self._labels[node]))

@@ -23,7 +23,7 @@ from ..core.votes import Cause, Tally, unknown
 from ..engines.base import Engine, Link
 from .base import Watch
 
-READ_SIZE = 65536
+READ_SIZE = 8192
 
 
 class Strand:
@@ -159,17 +159,14 @@ class Cable:
                 self._refresh(now)
                 leave_out(round_, self._watch.healths, self._majority, now)
             due = self._burst(round_, now)
-            while not tally.decided:
-                left = due - now
-                if left <= 0:
-                    break
+            while not tally.decided and now < due:
                 sole = self._sole
                 if sole is None or self._opening:
-                    due = self._wait(round_, left, due)
+                    due = self._wait(round_, due - now, due)
                 else:
-                    # The whole timeout as such, though a little of it has passed: so it need not be set anew.
-                    self._read(sole, round_.timeout if left > 0.9 * round_.timeout else left)
-                now = self._clock()
+                    self._listen(sole, round_.timeout, due - now)
+                if not tally.decided:
+                    now = self._clock()
         except BaseException:
             tally.close()
             for strand in self._strands:
@@ -181,6 +178,22 @@ class Cable:
             return
         for node in give_up(round_):
             self._watch.failed(node, Cause.SILENT.value)
+
+    def _listen(self, sole: Strand, timeout: float, left: float) -> None:
+        """Waits for the only node there is."""
+        try:
+            # The whole timeout as such, though a little of it has passed: so it need not be set anew.
+            heard = sole.wait(timeout if left > 0.9 * timeout else left)
+        except (OSError, ValueError) as error:
+            self._drop(sole, Cause.DISCONNECTED, str(error))
+            return
+        if heard:
+            self._heard(sole)
+
+    def _heard(self, strand: Strand) -> None:
+        strand.read_at = self._clock()
+        if self._watch.failing:
+            self._watch.answered(strand.node)
 
     def _wait(self, round_: Round, left: float, due: float) -> float:
         """Reads from whoever answers, and connects whoever was opened; gives the time until which to wait."""
@@ -227,16 +240,14 @@ class Cable:
                 due = max(due, now + (2 * round_.timeout if met else self._engine.connect_timeout))
         return due
 
-    def _read(self, strand: Strand, patience: float = 0.0) -> None:
+    def _read(self, strand: Strand) -> None:
         try:
-            heard = strand.wait(patience) if patience else strand.read()
+            heard = strand.read()
         except (OSError, ValueError) as error:
             self._drop(strand, Cause.DISCONNECTED, str(error))
             return
         if heard:
-            strand.read_at = self._clock()
-            if self._watch.failing:
-                self._watch.answered(strand.node)
+            self._heard(strand)
 
     def _refresh(self, now: float) -> None:
         """Looks at every strand that was not read for a while."""

@@ -61,18 +61,21 @@ class ThreadRunner:
 
     def _perform(self, round_: Round) -> None:
         route = round_.route
-        cable = self._take(route.taken) if isinstance(route.taken, Cable) else self._any()
+        pinned = route.taken
+        cable = self._any() if pinned is None else self._take(pinned)
         try:
             cable.perform(round_)
-            route.taken = cable if cable.owes else None
+            if pinned is not None or round_.tally.missing:
+                route.taken = cable if cable.owes else None
         finally:
             if self._closed:
                 cable.close()
             else:
                 self._free.append(cable)
 
-    def _take(self, pinned: Cable) -> Cable:
+    def _take(self, pinned: object) -> Cable:
         """The cable on which a request of this route may still be under way; else any."""
+        assert isinstance(pinned, Cable)
         end = self._clock() + PINNED_WAIT
         while pinned.owes and self._clock() < end:
             try:

@@ -6,7 +6,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ..front import Default, LockBase, clock
+from ..front import Default, LockBase
 from .lease import Lease
 
 if TYPE_CHECKING:
@@ -28,22 +28,20 @@ class Lock(LockBase):
 
         `timeout` is in seconds; None waits as long as it takes, 0 tries once and raises LockHeld.
         """
-        asked_at = clock()
         grant = self._locker._run(self._acquiring(timeout))
         try:
-            return Lease(self._locker, grant, self._options, asked_at)
+            return Lease(self._locker, grant, self._options)
         except BaseException:  # an interrupt, just before anybody could have released it
             self._locker._run(self._forgoing(grant))
             raise
 
     def try_acquire(self) -> Lease | None:
         """Tries once: a lease, or None if somebody holds it; raises NoQuorum if nobody can tell."""
-        asked_at = clock()
         grant = self._locker._run(self._trying())
         if grant is None:
             return None
         try:
-            return Lease(self._locker, grant, self._options, asked_at)
+            return Lease(self._locker, grant, self._options)
         except BaseException:  # as above
             self._locker._run(self._forgoing(grant))
             raise

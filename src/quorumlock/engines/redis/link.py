@@ -41,21 +41,24 @@ class Entry(Protocol):
 class Call:
     """A request of a round, under way to one node."""
 
-    __slots__ = ("index", "rejoined", "request", "sent_at", "sourced", "tally")
+    sourced = False
+    """Was its script sent whole?"""
+    rejoined = False
+    """Was the node joined again for it?"""
 
     def __init__(self, request: Request, tally: Tally, index: int, sent_at: float) -> None:
         self.request = request
         self.tally = tally
         self.index = index
         self.sent_at = sent_at
-        self.sourced = False
-        self.rejoined = False
 
     def take(self, link: Link, reply: Any) -> bytes:
-        if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT"):
-            return link.send_source(self)
-        if type(reply) is ReplyError and str(reply).startswith("READONLY"):
-            link.doubt()
+        if type(reply) is ReplyError:
+            text = str(reply)
+            if text.startswith("NOSCRIPT"):
+                return link.send_source(self)
+            if text.startswith("READONLY"):
+                link.doubt()
         if type(self.request) is Release:
             answer = decode_release(reply)
         elif isinstance(self.request, _SURVEYS):

@@ -83,9 +83,8 @@ class Wire:
         command = self._sayings[type(request)](request)
         if source:
             command = ("EVAL", scripts.SOURCES[command[1]], *command[2:])
-        if isinstance(request, _UNMARKED):
-            return pack(command)
-        return pack((*command, b""))[:-_EMPTY_ARGUMENT]
+        data = pack(command)
+        return data if isinstance(request, _UNMARKED) else data[:-_EMPTY_ARGUMENT]
 
     @staticmethod
     def tail(marker: bytes) -> bytes:
@@ -93,12 +92,16 @@ class Wire:
         return b"$%d\r\n%b\r\n" % (len(marker), marker)
 
     def _call(self, script: Script, name: str, *arguments: str | int) -> Arguments:
-        """A script over the three keys of a lock."""
-        key = self.prefix + name
-        return ("EVALSHA", script.sha, 3, key, f"{self._fence_key}{name}}}", self.marker_key, *arguments)
+        """A script over the three keys of a lock, with an empty argument where the marker will be."""
+        fence = f"{self._fence_key}{name}}}"
+        return ("EVALSHA", script.sha, 3, self.prefix + name, fence, self.marker_key, *arguments, b"")
 
     def _acquire(self, ask: Acquire) -> Arguments:
-        return self._call(scripts.ACQUIRE, *ask, self._clamp_us, self._fence_ttl_ms)
+        name, token, ttl_ms, candidate_us = ask
+        return (
+            "EVALSHA", scripts.ACQUIRE.sha, 3, self.prefix + name, f"{self._fence_key}{name}}}", self.marker_key,
+            token, ttl_ms, candidate_us, self._clamp_us, self._fence_ttl_ms, b"",
+        )  # fmt: skip
 
     def _confirm(self, ask: Confirm) -> Arguments:
         return self._call(scripts.CONFIRM, *ask, self._fence_ttl_ms)

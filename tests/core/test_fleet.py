@@ -1,0 +1,126 @@
+"""The first meeting with the nodes, and the initialisation of a new fleet."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+
+import pytest
+
+from quorumlock.core.fleet import initialise, muster
+from quorumlock.core.redlock import Refusal, acquire
+from quorumlock.core.requests import Initialise, Join, Survey
+from quorumlock.core.votes import Answer, Cause, Vote
+from quorumlock.errors import ConfigurationError, NoQuorum, Unsupported
+
+from .driver import DONE, LOST_LINE, SILENT, UNREACHABLE, World, asked, everyone, granted, votes
+
+MISFIT = Answer(Vote.REFUSED, Cause.MISFIT, detail="node1 is a replica")
+CLUSTER = Answer(Vote.REFUSED, Cause.UNSUPPORTED, detail="node1 is a Redis Cluster node")
+MARKED = Answer(Vote.REFUSED, Cause.HELD, wait_ms=1500, detail="marked, ready")
+
+
+def test_every_node_is_met_once_before_the_first_request() -> None:
+    world = World(3, mustered=False)
+    world.run(acquire(world.fleet, "job", 10.0), [everyone(DONE), everyone(granted(1))])
+    assert asked(world.effects[0]) == dict.fromkeys(range(3), Join())
+    assert world.rounds[0].everyone
+    world.run(acquire(world.fleet, "job", 10.0), [everyone(granted(2))])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_a_majority_that_came_is_enough_in_whatever_order_it_came(count: int) -> None:
+    """A node that refuses the connection is the first to be heard of; it must not end the meeting."""
+    for said in product((DONE, LOST_LINE, UNREACHABLE, SILENT), repeat=count):
+        came = sum(one is DONE for one in said)
+        for order in {tuple(range(count)), tuple(range(count))[::-1]}:
+            world = World(count, mustered=False)
+            absent = world.run(muster(world.fleet), [votes(*said, order=order)])
+            assert world.fleet.mustered is (came > count // 2), f"{said} in the order {order}"
+            assert (absent is None) is world.fleet.mustered
+
+
+def test_without_a_majority_the_attempt_ends_there_and_the_next_one_meets_them_again() -> None:
+    world = World(3, mustered=False)
+    outcome = world.run(acquire(world.fleet, "job", 10.0), [votes(LOST_LINE, SILENT, LOST_LINE)])
+    assert isinstance(outcome, Refusal)
+    assert not outcome.busy
+    assert not outcome.linger
+    assert outcome.tally.needed == 2, "the message counts towards a majority"
+    assert not world.tokens
+    world.run(acquire(world.fleet, "job", 10.0), [everyone(DONE), everyone(granted(1))])
+    assert world.fleet.mustered
+
+
+@pytest.mark.parametrize(("answer", "error"), [(MISFIT, ConfigurationError), (CLUSTER, Unsupported)])
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_one_node_that_cannot_belong_to_the_fleet_is_the_callers_mistake(
+    answer: Answer, error: type[Exception], order: tuple[int, ...]
+) -> None:
+    world = World(3, mustered=False)
+    with pytest.raises(error, match="node1 is a"):
+        world.run(muster(world.fleet), [votes(DONE, answer, DONE, order=order)])
+    assert not world.fleet.mustered
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_a_misfit_is_found_whatever_else_fails(order: tuple[int, ...]) -> None:
+    world = World(3, mustered=False)
+    with pytest.raises(ConfigurationError, match="replica"):
+        world.run(muster(world.fleet), [votes(LOST_LINE, MISFIT, DONE, order=order)])
+
+
+def test_the_same_mistake_is_told_once() -> None:
+    world = World(3, mustered=False)
+    with pytest.raises(ConfigurationError) as raised:
+        world.run(muster(world.fleet), [everyone(MISFIT)])
+    assert str(raised.value) == "node1 is a replica"
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_new_fleet_is_surveyed_before_it_is_marked(force: bool) -> None:
+    world = World(3)
+    world.run(initialise(world.fleet, force), [everyone(DONE), everyone(DONE)])
+    assert asked(world.effects[0]) == dict.fromkeys(range(3), Survey())
+    assert asked(world.effects[1]) == dict.fromkeys(range(3), Initialise(force))
+    assert all(round_.everyone for round_ in world.rounds)
+
+
+@pytest.mark.parametrize("failing", [LOST_LINE, SILENT, UNREACHABLE])
+@pytest.mark.parametrize("force", [False, True])
+def test_nothing_is_marked_unless_all_nodes_answer(failing: Answer | None, force: bool) -> None:
+    for order in permutations(range(3)):
+        world = World(3)
+        with pytest.raises(NoQuorum, match=r"all 3 nodes: 2 of 3 agreed.*node2"):
+            world.run(initialise(world.fleet, force), [votes(DONE, DONE, failing, order=order)])
+        assert len(world.effects) == 1
+
+
+def test_a_fleet_in_use_is_not_initialised_again_and_the_message_says_who_is_marked() -> None:
+    world = World(3)
+    with pytest.raises(ConfigurationError, match=r"1 of 3 nodes .*node1: marked, ready.*force=True"):
+        world.run(initialise(world.fleet, False), [votes(DONE, MARKED, DONE)])
+    assert len(world.effects) == 1
+
+
+def test_force_marks_a_fleet_in_use() -> None:
+    world = World(3)
+    world.run(initialise(world.fleet, True), [votes(MARKED, MARKED, DONE), everyone(DONE)])
+    assert asked(world.effects[1]) == dict.fromkeys(range(3), Initialise(True))
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize(("answer", "error"), [(MISFIT, ConfigurationError), (CLUSTER, Unsupported)])
+def test_a_node_that_cannot_belong_to_the_fleet_is_not_marked(
+    answer: Answer, error: type[Exception], force: bool
+) -> None:
+    world = World(3)
+    with pytest.raises(error, match="node1 is a"):
+        world.run(initialise(world.fleet, force), [votes(DONE, answer, DONE)])
+    assert len(world.effects) == 1
+
+
+@pytest.mark.parametrize("answer", [MARKED, LOST_LINE, SILENT])
+def test_an_initialisation_that_did_not_reach_every_node_says_so(answer: Answer | None) -> None:
+    world = World(3)
+    with pytest.raises(NoQuorum, match=r"did not reach every node: .*node2"):
+        world.run(initialise(world.fleet, False), [everyone(DONE), votes(DONE, DONE, answer)])

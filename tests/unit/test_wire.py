@@ -1,0 +1,175 @@
+"""Requests as commands, replies as votes."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorumlock.core.requests import (
+    Acquire,
+    Break,
+    Confirm,
+    Extend,
+    Heal,
+    Initialise,
+    Join,
+    Look,
+    Release,
+    Request,
+    Survey,
+)
+from quorumlock.core.votes import Cause, Vote
+from quorumlock.engines.redis import scripts
+from quorumlock.engines.redis.resp import PlainReader, ReplyError, pack_plainly
+from quorumlock.engines.redis.scripts import Script
+from quorumlock.engines.redis.wire import FREE, Wire, decode, decode_release
+
+from .examples import examples
+
+WIRE = Wire(
+    prefix="app:", fleet="f00d", nodes=3, max_ttl=60.0, fence_ttl=86400.0, durable=False, quarantine=True
+)  # fmt: skip
+KEYS = (3, "app:job", "app:ql:fence:{app:job}", "app:ql:node")
+TERMS = (1, "f00d", 3, 60_000, 0, 1)
+
+SAID: list[tuple[Request, Script, tuple[object, ...]]] = [
+    (Acquire("job", "me", 10_000, 17), scripts.ACQUIRE, (*KEYS, "me", 10_000, 17, 15_000_000, 86_400_000)),
+    (Confirm("job", "me", 4, 5), scripts.CONFIRM, (*KEYS, "me", 4, 5, 86_400_000)),
+    (Extend("job", "me", 10_000, 5), scripts.EXTEND, (*KEYS, "me", 10_000, 5, 86_400_000)),
+    (Heal("job", "me", 10_000, 5), scripts.HEAL, (*KEYS, "me", 10_000, 5, 86_400_000)),
+    (Break("job"), scripts.BREAK, (*KEYS, 86_400_000)),
+    (Look("job"), scripts.LOOK, KEYS),
+    (Release("job", "me"), scripts.RELEASE, (1, "app:job", "me")),
+    (Join(), scripts.JOIN, (1, "app:ql:node", "join", *TERMS)),
+    (Survey(), scripts.JOIN, (1, "app:ql:node", "survey", *TERMS)),
+    (Initialise(False), scripts.JOIN, (1, "app:ql:node", "init", *TERMS)),
+    (Initialise(True), scripts.JOIN, (1, "app:ql:node", "force", *TERMS)),
+]
+
+
+def parsed(data: bytes) -> list[bytes]:
+    reader = PlainReader()
+    reader.feed(data)
+    command: list[bytes] = reader.gets()
+    assert reader.gets() is False, "exactly one command"
+    return command
+
+
+@pytest.mark.parametrize(("request_", "script", "arguments"), SAID, ids=[type(one[0]).__name__ for one in SAID])
+@pytest.mark.parametrize("source", [False, True])
+def test_a_request_becomes_the_command_of_its_script(
+    request_: Request, script: Script, arguments: tuple[object, ...], source: bool
+) -> None:
+    marker = b"17 60000 1 f00d 3 60000 0 1 abc"
+    data = WIRE.encode(request_, source=source)
+    expected: tuple[Any, ...] = ("EVAL", script.source) if source else ("EVALSHA", script.sha)
+    expected += arguments
+    if not isinstance(request_, (*FREE, Join)):
+        data += Wire.tail(marker)
+        expected += (marker,)
+    assert data == pack_plainly(expected)
+    assert len(parsed(data)) == len(expected)
+
+
+def test_every_kind_of_request_has_a_saying() -> None:
+    assert {type(request) for request, _, _ in SAID} == set(Request.__args__)
+
+
+@examples
+@given(st.binary(max_size=200), st.text(st.characters(codec="utf-8"), min_size=1, max_size=40))
+def test_the_marker_is_the_last_argument_whatever_it_holds(marker: bytes, name: str) -> None:
+    command = parsed(WIRE.encode(Look(name)) + Wire.tail(marker))
+    assert command[-1] == marker
+    assert command[3] == f"app:{name}".encode()
+    assert command[2] == b"3"
+
+
+def test_every_key_lies_under_the_prefix() -> None:
+    for request, _, _ in SAID:
+        command = parsed(WIRE.encode(request) + (b"" if isinstance(request, (*FREE, Join)) else Wire.tail(b"m")))
+        keys = command[3 : 3 + int(command[2])]
+        assert keys
+        assert all(key.startswith(b"app:") for key in keys)
+
+
+def test_the_terms_are_told_in_whole_numbers() -> None:
+    wire = Wire(prefix="", fleet="x", nodes=5, max_ttl=0.3, fence_ttl=1.2, durable=True, quarantine=False)
+    assert parsed(wire.encode(Join()))[4:] == [b"join", b"1", b"x", b"5", b"300", b"1", b"0"]
+    assert parsed(wire.encode(Acquire("a", "t", 10, 7)) + Wire.tail(b""))[-3:-1] == [b"75000", b"1200"]
+
+
+def test_a_script_is_called_by_the_hash_of_its_source() -> None:
+    for script in {script for _, script, _ in SAID}:
+        assert script.sha == hashlib.sha1(script.source.encode()).hexdigest()
+
+
+def test_every_script_that_needs_a_marker_checks_it_first() -> None:
+    standing = {scripts.ACQUIRE, scripts.CONFIRM, scripts.EXTEND, scripts.HEAL, scripts.BREAK, scripts.LOOK}
+    for script in standing:
+        assert script.source.index("seen[3] ~= ARGV[#ARGV]") < script.source.index("-- KEYS lock, fence, marker")
+    for script in (scripts.RELEASE, scripts.JOIN):
+        assert "seen[3]" not in script.source
+
+
+@pytest.mark.parametrize(
+    ("reply", "vote", "cause", "fence", "wait_ms"),
+    [
+        ([1, 42], Vote.GRANTED, Cause.AGREED, 42, 0),
+        ([1, 2**53 - 1], Vote.GRANTED, Cause.AGREED, 2**53 - 1, 0),
+        ([1], Vote.GRANTED, Cause.AGREED, 0, 0),
+        ([0, 900, 41], Vote.REFUSED, Cause.HELD, 41, 900),
+        ([0, -1, 41], Vote.REFUSED, Cause.HELD, 41, 0),
+        ([-1], Vote.REFUSED, Cause.STRANGER, 0, 0),
+        ([-2, 1500], Vote.REFUSED, Cause.QUARANTINE, 0, 1500),
+        ([-3], Vote.REFUSED, Cause.ABSENT, 0, 0),
+        ([-4], Vote.REFUSED, Cause.OTHER_KIND, 0, 0),
+        ([-5], Vote.REFUSED, Cause.CHANGED, 0, 0),
+    ],
+)
+def test_a_scripts_reply_is_a_vote(reply: list[int], vote: Vote, cause: Cause, fence: int, wait_ms: int) -> None:
+    answer = decode(reply)
+    assert (answer.vote, answer.cause, answer.fence, answer.wait_ms) == (vote, cause, fence, wait_ms)
+
+
+@pytest.mark.parametrize(
+    ("reply", "vote", "cause"),
+    [
+        (1, Vote.GRANTED, Cause.AGREED),
+        (0, Vote.REFUSED, Cause.HELD),
+        (-3, Vote.REFUSED, Cause.ABSENT),
+        (2, Vote.UNKNOWN, Cause.FAILED),
+        (None, Vote.UNKNOWN, Cause.FAILED),
+        (ReplyError("BUSY"), Vote.UNKNOWN, Cause.FAILED),
+    ],
+)
+def test_a_releases_reply_is_a_bare_number(reply: object, vote: Vote, cause: Cause) -> None:
+    assert decode_release(reply)[:2] == (vote, cause)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["OOM command not allowed", "READONLY You can't write", "BUSY Redis is busy", "LOADING Redis is loading",
+     "NOAUTH Authentication required.", "NOPERM no permissions", "MISCONF snapshots", "MOVED 1 10.0.0.1:1",
+     "WRONGTYPE Operation", "ERR unknown command 'EVALSHA'"],
+)  # fmt: skip
+def test_a_servers_error_is_an_unknown_vote_with_its_cause(text: str) -> None:
+    answer = decode(ReplyError(text))
+    assert (answer.vote, answer.cause, answer.detail) == (Vote.UNKNOWN, Cause.FAILED, text)
+
+
+def test_a_long_error_is_cut() -> None:
+    assert len(decode(ReplyError("ERR " + "x" * 10_000)).detail) <= 160
+
+
+@examples
+@given(
+    st.none() | st.integers() | st.binary() | st.lists(st.none() | st.binary(), max_size=3)
+    | st.lists(st.sampled_from([9, -9, 0, 2, -6]), min_size=1, max_size=2)
+)  # fmt: skip
+def test_anything_else_grants_nothing(reply: object) -> None:
+    answer = decode(reply)
+    assert (answer.vote, answer.cause) == (Vote.UNKNOWN, Cause.FAILED)
