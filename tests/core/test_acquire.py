@@ -13,7 +13,7 @@ from quorumlock.core import redlock
 from quorumlock.core.effects import Round
 from quorumlock.core.redlock import Grant, Refusal
 from quorumlock.core.requests import Acquire, Confirm, Release
-from quorumlock.core.votes import Answer, Cause, Tally, Vote
+from quorumlock.core.votes import UNABLE, Answer, Cause, Tally, Vote
 
 from .driver import (
     CHANGED,
@@ -77,8 +77,9 @@ def expect(story: Story) -> Expected:
     grants: dict[int, int] = {}
     for node in story.order:
         answer = story.said[node]
-        if len(grants) >= majority or len(grants) + missing < majority:
-            break
+        able = sum(one.cause not in UNABLE for one in entered.values())
+        if len(grants) >= majority or (len(grants) + missing < majority <= able):
+            break  # won; or lost, and a majority was able to say so
         if answer is None or answer is LEFT_OUT:
             continue
         entered[node] = answer

@@ -200,17 +200,24 @@ def test_a_frozen_tally_takes_no_vote_any_more() -> None:
     assert (tally.heard, tally.against) == (0, 1)
 
 
-def test_a_node_that_was_not_heard_of_counts_as_able_unless_it_was_suspected() -> None:
-    tally = Tally(labels(5), 3)
-    tally.cast(0, HELD)
-    tally.cast(1, QUARANTINE)
-    tally.suspects = [2]
-    assert tally.unable() == [1, 2]
-    assert tally.able
-    tally.suspects = [2, 3]
-    assert not tally.able
-    tally.cast(3, HELD)
-    assert tally.able, "it was heard of after all"
+def test_a_reasoned_tally_is_lost_only_when_it_is_known_whether_a_majority_was_able() -> None:
+    """Every sequence of answers: won at once; lost when enough able nodes have spoken, or nobody is left."""
+    says = (granted(1), HELD, QUARANTINE, unknown(Cause.LEFT_OUT))
+    for count in (1, 3, 5):
+        needed = count // 2 + 1
+        for answers in product(says, repeat=count):
+            tally = Tally(labels(count), needed, reasoned=True)
+            for cast, answer in enumerate(answers, start=1):
+                tally.cast(cast - 1, answer)
+                seen = answers[:cast]
+                grants = sum(one.vote is Vote.GRANTED for one in seen)
+                able = sum(one.cause not in UNABLE for one in seen)
+                lost = grants + count - cast < needed
+                expected = grants >= needed or (lost and (able >= needed or cast == count))
+                assert tally.decided is expected, f"{seen} of {count}"
+                assert tally.able is (able >= needed)
+                if expected:
+                    break
 
 
 def test_only_the_nodes_that_were_asked_are_waited_for() -> None:

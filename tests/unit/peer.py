@@ -67,6 +67,10 @@ def _spoken(command: list[bytes]) -> str:
     return f"{name} {arguments[0].decode()}" if arguments else name
 
 
+LOADED = ("SCRIPT LOAD release", "SCRIPT LOAD acquire")
+"""What every connection loads ahead."""
+
+
 class Peer:
     """A link, and the server that it talks to."""
 
@@ -78,7 +82,7 @@ class Peer:
     def begin(self, client_id: int | ReplyError = 7) -> Peer:
         """A connection that is new: its id is told, and whatever else it opens with is answered."""
         self.opening = spoken(self.link.begin(0.0))
-        assert self.opening[:2] == ["CLIENT ID", "SCRIPT LOAD release"]
+        assert self.opening[:3] == ["CLIENT ID", *LOADED]
         replies: list[Any] = [client_id, b"its hash"]
         replies += [1] * len(self.opening[2:])
         assert self.answer(*replies) == []

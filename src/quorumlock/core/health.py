@@ -44,7 +44,6 @@ def leave_out(round_: Round, healths: list[Health], majority: int, now: float) -
         return
     asked = [i for i, request in enumerate(round_.requests) if request is not None]
     suspects = [i for i in asked if healths[i].suspect(now)]
-    round_.tally.suspects = suspects
     for i in suspects[: max(0, len(asked) - majority)]:
         round_.tally.cast(i, unknown(Cause.LEFT_OUT))
 

@@ -73,7 +73,7 @@ def acquire(fleet: Fleet, name: str, ttl: float) -> Steps[Grant | Refusal]:
             return Refusal(absent, busy=False, linger=False)
     token = fleet.new_token()
     route = Route()
-    tally = Tally(fleet.nodes, fleet.majority)
+    tally = Tally(fleet.nodes, fleet.majority, reasoned=True)
     started_at = fleet.clock()
     request = Acquire(name, token, round(ttl * 1000), int(fleet.wall() * 1_000_000))
     try:
@@ -240,6 +240,6 @@ def look(fleet: Fleet, name: str) -> Steps[Tally]:
     absent = yield from muster(fleet)
     if absent is not None:
         return absent
-    tally = fleet.tally()
+    tally = Tally(fleet.nodes, fleet.majority, reasoned=True)
     yield Round(fleet.to_all(Look(name)), tally, fleet.node_timeout, Route())
     return tally

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 
@@ -70,7 +70,9 @@ class Tally:
     """The votes of one round.
 
     `needed` grants win. With `any_answer` a refusal counts like a grant: a release only wants to be heard.
-    A `patient` tally is decided when everybody who was asked has answered, not before.
+    A `patient` tally is decided when everybody who was asked has answered, not before. A `reasoned` one is lost
+    only for a reason that is known: a majority was able to decide, and did, or nobody is left to answer. So it
+    can be said whether the lock was busy or the fleet broken.
     A node votes once; only an UNKNOWN can still be replaced, by the answer that came late.
     """
 
@@ -84,10 +86,9 @@ class Tally:
     decided = False
     closed = False
     on_decided: Callable[[], None] | None = None
-    suspects: Sequence[int] = ()
-    """Nodes that were believed to be down when the round began."""
     _any_answer = False
     _patient = False
+    _reasoned = False
     _frozen = False
 
     def __init__(
@@ -98,6 +99,7 @@ class Tally:
         asked: int | None = None,
         any_answer: bool = False,
         patient: bool = False,
+        reasoned: bool = False,
     ) -> None:
         self.nodes = nodes
         self.needed = needed
@@ -108,6 +110,8 @@ class Tally:
             self._any_answer = True
         if patient:
             self._patient = True
+        if reasoned:
+            self._reasoned = True
 
     def cast(self, node: int, answer: Answer) -> None:
         """Enters a vote; the first one of a node that says something counts."""
@@ -135,8 +139,10 @@ class Tally:
             return
         if self._patient:
             self.decided = self.missing == 0
-        else:
-            self.decided = self.heard >= self.needed or self.heard + self.missing < self.needed
+        elif self.heard >= self.needed:
+            self.decided = True
+        elif self.heard + self.missing < self.needed:
+            self.decided = not self._reasoned or self.missing == 0 or self.able
         if self.decided and self.on_decided is not None:
             self.on_decided()
 
@@ -155,11 +161,8 @@ class Tally:
 
     @property
     def able(self) -> bool:
-        """Could the nodes decide, one way or the other? Nodes not heard of count as able, unless suspected."""
-        return len(self.nodes) - len(self.unable()) >= self.needed
-
-    def unable(self) -> list[int]:
-        return [i for i, a in enumerate(self.answers) if (i in self.suspects if a is None else a.cause in UNABLE)]
+        """Have enough nodes answered that were able to decide, one way or the other?"""
+        return sum(answer is not None and answer.cause not in UNABLE for answer in self.answers) >= self.needed
 
     def granted(self) -> Iterator[tuple[int, int]]:
         """Nodes that granted, each with its fence."""

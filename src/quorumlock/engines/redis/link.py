@@ -21,7 +21,7 @@ from ...core.requests import Initialise, Join, Release, Request, Survey
 from ...core.votes import Answer, Cause, Tally, Vote, unknown
 from .node import Hello, Node
 from .resp import ProtocolError, ReplyError, new_reader, pack
-from .scripts import RELEASE
+from .scripts import ACQUIRE, RELEASE
 from .wire import FREE, Wire, decode, decode_release
 
 _SURVEYS = (Survey, Initialise)
@@ -195,11 +195,12 @@ class Link:
     def begin(self, now: float) -> bytes:
         """The first bytes of a new connection.
 
-        The release script is loaded ahead: a node that forgot it answers a release, perhaps too late for
-        anybody to read it, with NOSCRIPT instead of doing it.
+        The scripts of every pair are loaded ahead. A node that does not know one answers NOSCRIPT, perhaps when
+        the round is over: it would then miss the lock, or its release.
         """
         data = self.send_own(ClientId(now), pack(("CLIENT", "ID")))
-        data += self.send_own(Ignored(now), pack(("SCRIPT", "LOAD", RELEASE.source)))
+        for script in (RELEASE, ACQUIRE):
+            data += self.send_own(Ignored(now), pack(("SCRIPT", "LOAD", script.source)))
         data += self._kills(now)
         while self.node.farewells:
             release = self.node.farewells.popleft()

@@ -1,0 +1,280 @@
+"""The contract of holding: one holder at a time, fences that grow, release and extend that touch only one's own."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import quorumlock
+from quorumlock import LeaseClosed, LeaseLost, LossReason
+from tests.live.tools import exists, get, keys, pttl
+
+from .stage import Stage, case, held
+
+pytestmark = pytest.mark.live
+
+SHORT = 0.1
+
+
+@case
+async def test_one_holder_at_a_time(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    lease = await held(ours.lock("orders:42", ttl=1))
+    assert await theirs.lock("orders:42", ttl=1).try_acquire() is None
+    assert await ours.lock("orders:42", ttl=1).try_acquire() is None
+    other = await held(theirs.lock("orders:43", ttl=1))
+    await lease.release()
+    again = await held(theirs.lock("orders:42", ttl=1))
+    assert again.token != lease.token
+    await again.release()
+    await other.release()
+
+
+@case
+async def test_the_fence_grows_from_holder_to_holder(stage: Stage) -> None:
+    lockers = [await stage.connect(), await stage.connect()]
+    fences = []
+    for turn in range(6):
+        lease = await held(lockers[turn % 2].lock("a", ttl=1))
+        fences.append(lease.fence)
+        await lease.release()
+    assert fences == sorted(set(fences))
+    assert all(isinstance(fence, int) and fence > 0 for fence in fences)
+
+
+@pytest.mark.takes_time
+@case
+async def test_the_fence_grows_past_an_expired_holder_too(stage: Stage) -> None:
+    locks = await stage.connect()
+    first = await held(locks.lock("a", ttl=SHORT))
+    second = await locks.lock("a", ttl=1).acquire(timeout=2)
+    assert second.fence > first.fence
+    await second.release()
+
+
+@case
+async def test_the_fence_stays_when_the_lease_is_extended(stage: Stage) -> None:
+    locks = await stage.connect()
+    lease = await held(locks.lock("a", ttl=1))
+    before = lease.fence
+    await lease.extend()
+    assert lease.fence == before
+    await stage.everywhere(lambda node: get(node, "ql:fence:{a}") == str(before))
+    await lease.release()
+
+
+@case
+async def test_a_released_lock_is_gone_from_every_node(stage: Stage) -> None:
+    locks = await stage.connect()
+    lease = await held(locks.lock("a", ttl=1))
+    await lease.release()
+
+    await stage.everywhere(lambda node: not exists(node, "a"))
+
+
+@case
+async def test_release_is_idempotent(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    lease = await held(ours.lock("a", ttl=1))
+    await lease.release()
+    await lease.release()
+    other = await held(theirs.lock("a", ttl=1))
+    await lease.release()
+    await stage.everywhere(lambda node: get(node, "a") == other.token)
+    await other.extend()
+    await other.release()
+
+
+@pytest.mark.takes_time
+@case
+async def test_a_late_release_does_not_touch_the_new_holder(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    late = await held(ours.lock("a", ttl=SHORT))
+    new = await theirs.lock("a", ttl=1).acquire(timeout=2)
+    await stage.spread(new)
+    await late.release()
+    assert all(get(node, "a") == new.token for node in stage.nodes)
+    await new.extend()
+    await new.release()
+
+
+@pytest.mark.takes_time
+@case
+async def test_a_late_extend_does_not_touch_the_new_holder(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    late = await held(ours.lock("a", ttl=SHORT))
+    new = await theirs.lock("a", ttl=1).acquire(timeout=2)
+    await stage.spread(new)
+    with pytest.raises(LeaseLost) as lost:
+        await late.extend(1.0)
+    assert lost.value.reason is LossReason.EXPIRED
+    assert all(get(node, "a") == new.token for node in stage.nodes)
+    assert all(0 < pttl(node, "a") <= 1000 for node in stage.nodes)
+    await new.release()
+
+
+@case
+async def test_the_scripts_themselves_refuse_another_holder(stage: Stage) -> None:
+    """Also where the client does not know that its time is over: the nodes compare."""
+    ours = await stage.connect()
+    lease = await held(ours.lock("a", ttl=1))
+    await stage.everywhere(lambda node: exists(node, "a"))
+    for node in stage.nodes:
+        node.command("SET", "a", "somebody else", "PX", "900")
+    with pytest.raises(LeaseLost) as lost:
+        await lease.extend()
+    assert lost.value.reason is LossReason.TAKEN
+    await lease.release()
+    for node in stage.nodes:
+        assert get(node, "a") == "somebody else"
+        assert 0 < pttl(node, "a") <= 900
+
+
+@pytest.mark.takes_time
+@case
+async def test_extend_prolongs_on_the_nodes_and_in_the_client(stage: Stage) -> None:
+    locks = await stage.connect()
+    lease = await held(locks.lock("a", ttl=0.15))
+    assert all(pttl(node, "a") <= 150 for node in stage.nodes)
+    await lease.extend(0.9)
+    assert lease.ttl == 0.9
+    assert 0.4 < lease.remaining() <= 0.9
+    prolonged = sum(400 < pttl(node, "a") <= 900 for node in stage.nodes)
+    assert prolonged > stage.count // 2
+    await asyncio.sleep(0.2)
+    lease.check()
+    await lease.extend()
+    assert lease.ttl == 0.9
+    await lease.release()
+
+
+@case
+async def test_extend_may_shorten(stage: Stage) -> None:
+    locks = await stage.connect()
+    lease = await held(locks.lock("a", ttl=1))
+    await lease.extend(0.2)
+    assert lease.remaining() <= 0.2
+    await lease.release()
+
+
+@case
+async def test_extend_after_a_loss_says_why_and_stays_lost(stage: Stage) -> None:
+    locks = await stage.connect()
+    lease = await held(locks.lock("a", ttl=1))
+    await stage.everywhere(lambda node: exists(node, "a"))
+    for node in stage.nodes:
+        node.command("DEL", "a")
+    with pytest.raises(LeaseLost) as lost:
+        await lease.extend()
+    assert lost.value.reason in (LossReason.EXPIRED, LossReason.BROKEN)
+    assert lease.lost.is_set()
+    assert not lease.held
+    with pytest.raises(LeaseLost):
+        await lease.extend()
+    with pytest.raises(LeaseLost):
+        lease.check()
+    assert not any(exists(node, "a") for node in stage.nodes), "what was deleted on a majority was healed"
+    await lease.release()
+
+
+@case
+async def test_a_released_lease_is_closed(stage: Stage) -> None:
+    locks = await stage.connect()
+    lease = await held(locks.lock("a", ttl=1))
+    await lease.release()
+    assert lease.remaining() == 0
+    assert not lease.held
+    assert not lease.lost.is_set()
+    with pytest.raises(LeaseClosed):
+        lease.check()
+    with pytest.raises(LeaseClosed):
+        await lease.extend()
+
+
+@case
+async def test_a_broken_lock_is_told_to_its_holder_and_raises_the_fence(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    lease = await held(ours.lock("a", ttl=1))
+    await theirs.break_("a")
+    await stage.everywhere(lambda node: not exists(node, "a"))
+    await stage.everywhere(lambda node: int(get(node, "ql:fence:{a}") or 0) > lease.fence)
+    with pytest.raises(LeaseLost):
+        await lease.extend()
+    new = await held(theirs.lock("a", ttl=1))
+    assert new.fence > lease.fence + 1
+    await lease.release()
+    await new.extend()
+    await new.release()
+
+
+@case
+async def test_breaking_a_free_lock_is_quiet(stage: Stage) -> None:
+    locks = await stage.connect()
+    await locks.break_("a")
+    lease = await held(locks.lock("a", ttl=1))
+    await lease.release()
+
+
+@case
+async def test_the_lock_is_a_plain_string_that_holds_the_token(stage: Stage) -> None:
+    locks = await stage.connect()
+    lease = await held(locks.lock("a", ttl=1))
+    await stage.everywhere(lambda node: node.command("TYPE", "a") == b"+string\r\n")
+    await stage.everywhere(lambda node: get(node, "a") == lease.token)
+    await lease.release()
+
+
+@case
+async def test_every_key_has_a_ttl_but_the_marker(stage: Stage) -> None:
+    locks = await stage.connect()
+    lease = await held(locks.lock("a", ttl=1))
+    await lease.extend()
+    gone = await held(locks.lock("b", ttl=1))
+    await gone.release()
+    await locks.break_("c")
+    expected = {"a", "ql:fence:{a}", "ql:fence:{b}", "ql:fence:{c}", "ql:node"}
+    await stage.everywhere(lambda node: keys(node) == expected)
+    for node in stage.nodes:
+        assert {key for key in keys(node) if pttl(node, key) == -1} == {"ql:node"}
+    await lease.release()
+
+
+@case
+async def test_a_prefix_is_put_before_every_key(stage: Stage) -> None:
+    locks = await stage.connect(prefix="shop:")
+    lease = await held(locks.lock("a", ttl=1))
+    await stage.everywhere(lambda node: get(node, "shop:a") == lease.token)
+    await stage.everywhere(lambda node: keys(node) == {"shop:a", "shop:ql:fence:{shop:a}", "shop:ql:node"})
+    await lease.release()
+
+
+@pytest.mark.takes_time
+@case
+async def test_a_key_set_by_another_library_excludes_us(stage: Stage) -> None:
+    locks = await stage.connect()
+    for node in stage.nodes:
+        node.command("SET", "a", "redsync's value", "NX", "PX", "100")
+    assert await locks.lock("a", ttl=1).try_acquire() is None
+    lease = await locks.lock("a", ttl=1).acquire(timeout=3)
+    await lease.release()
+
+
+@case
+async def test_an_anonymous_token_names_no_host(stage: Stage) -> None:
+    named, anonymous = await stage.connect(), await stage.connect(identify=False)
+    first, second = await held(named.lock("a", ttl=1)), await held(anonymous.lock("b", ttl=1))
+    assert "@" in first.token
+    assert "@" not in second.token
+    assert len(second.token) == 40
+    await first.release()
+    await second.release()
+
+
+@case
+async def test_the_tally_of_a_lease_shows_a_majority(stage: Stage) -> None:
+    locks = await stage.connect()
+    lease = await held(locks.lock("a", ttl=1))
+    granted = [answer for answer in lease.tally.answers if answer and answer.vote is quorumlock.Vote.GRANTED]
+    assert len(granted) > stage.count // 2
+    await lease.release()

@@ -1,0 +1,232 @@
+"""The contract of a lease: what it says of itself, who is told of its loss, and how its block ends."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import time
+
+import pytest
+
+from quorumlock import AsyncLease, LeaseLost, LossReason, events
+from quorumlock.events import Event
+from tests.live.tools import exists, get
+
+from .stage import Stage, case, held
+
+pytestmark = pytest.mark.live
+
+SHORT = 0.1
+
+
+@case
+async def test_remaining_counts_down_below_the_ttl_of_the_nodes(stage: Stage) -> None:
+    locks = await stage.connect()
+    lease = await held(locks.lock("a", ttl=1, note="nightly"))
+    first = lease.remaining()
+    assert 0.5 < first < 1 - 0.01, "the drift allowance is not taken off"
+    await asyncio.sleep(0.02)
+    assert lease.remaining() <= first - 0.02
+    assert lease.held
+    assert (lease.name, lease.resource, lease.ttl, lease.note) == ("a", "a", 1.0, "nightly")
+    lease.check()
+    await lease.release()
+
+
+@pytest.mark.takes_time
+@case
+async def test_an_expired_lease_knows_it_without_asking(stage: Stage) -> None:
+    told: list[str] = []
+    locks = await stage.connect()
+    lease = await held(locks.lock("a", ttl=SHORT, on_lost=lambda lost: told.append(lost.name)))
+    assert not lease.lost.is_set()
+    await asyncio.sleep(SHORT + 0.02)
+    assert lease.remaining() == 0
+    assert not lease.held
+    with pytest.raises(LeaseLost) as lost:
+        lease.check()
+    assert lost.value.reason is LossReason.EXPIRED
+    assert lease.lost.is_set()
+    with pytest.raises(LeaseLost):
+        lease.check()
+    assert told == ["a"], "on_lost is called once"
+    await lease.release()
+
+
+@pytest.mark.takes_time
+@case
+async def test_check_never_says_yes_past_the_deadline(stage: Stage) -> None:
+    """The lease's own deadline comes before the nodes': nobody else can have the lock while check() is quiet."""
+    locks = await stage.connect()
+    lease = await held(locks.lock("a", ttl=SHORT))
+    while True:
+        try:
+            lease.check()
+        except LeaseLost:
+            break
+        before = time.monotonic()
+        present = sum(exists(node, "a") for node in stage.nodes)
+        if time.monotonic() - before < lease.remaining():
+            assert present > stage.count // 2
+    await lease.release()
+
+
+@case
+async def test_on_lost_may_fail_without_hiding_the_loss(stage: Stage) -> None:
+    def fails(_: AsyncLease) -> None:
+        raise RuntimeError("in the user's callback")
+
+    locks = await stage.connect()
+    lease = await held(locks.lock("a", ttl=1, on_lost=fails))
+    await locks.break_("a")
+    with pytest.raises(LeaseLost):
+        await lease.extend()
+    assert lease.lost.is_set()
+    await lease.release()
+
+
+@case
+async def test_a_block_releases_at_its_end(stage: Stage) -> None:
+    locks = await stage.connect()
+    lock = locks.lock("a", ttl=1)
+    async with lock as lease:
+        lease.check()
+        assert await lock.locked()
+    assert not await lock.locked()
+    async with await held(lock) as lease:
+        lease.check()
+    assert not await lock.locked()
+
+
+@pytest.mark.takes_time
+@case
+async def test_a_block_that_outlived_its_lease_raises(stage: Stage) -> None:
+    locks = await stage.connect()
+    with pytest.raises(LeaseLost) as lost:
+        async with locks.lock("a", ttl=SHORT):
+            await asyncio.sleep(SHORT + 0.01)
+    assert lost.value.reason is LossReason.EXPIRED
+    with pytest.raises(LeaseLost):
+        async with await locks.lock("a", ttl=SHORT).acquire(timeout=2):
+            await asyncio.sleep(SHORT + 0.01)
+
+
+@pytest.mark.takes_time
+@case
+async def test_the_own_error_of_a_block_wins(stage: Stage) -> None:
+    locks = await stage.connect()
+
+    async def body(name: str, ttl: float, work: float) -> None:
+        async with locks.lock(name, ttl=ttl):
+            await asyncio.sleep(work)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        await body("a", SHORT, SHORT + 0.01)
+    with pytest.raises(KeyError, match="mine"):
+        await body("b", 1, 0)
+    assert not await locks.lock("b", ttl=1).locked()
+
+
+@pytest.mark.takes_time
+@case
+async def test_a_block_left_late_does_not_touch_the_new_holder(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    taken: list[AsyncLease] = []
+
+    async def overslept() -> None:
+        async with ours.lock("a", ttl=SHORT):
+            new = await theirs.lock("a", ttl=1).acquire(timeout=2)
+            await stage.spread(new)
+            taken.append(new)
+
+    with pytest.raises(LeaseLost):
+        await overslept()
+    new = taken[0]
+    assert all(get(node, "a") == new.token for node in stage.nodes)
+    await new.extend()
+    await new.release()
+
+
+@case
+async def test_a_released_block_is_quiet(stage: Stage) -> None:
+    locks = await stage.connect()
+    async with locks.lock("a", ttl=1) as lease:
+        await lease.release()
+
+
+@case
+async def test_events_tell_the_story_of_a_lease(stage: Stage) -> None:
+    locks = await stage.connect()
+    story: list[Event] = []
+    stop = locks.subscribe(story.append)
+    lease = await held(locks.lock("a", ttl=1))
+    await lease.extend()
+    await lease.release()
+    gone = await held(locks.lock("b", ttl=1))
+    await locks.break_("b")
+    with pytest.raises(LeaseLost):
+        await gone.extend()
+    stop()
+    await (await held(locks.lock("c", ttl=1))).release()
+    kinds = [type(event) for event in story if not isinstance(event, events.Confirmed | events.Healed)]
+    assert kinds == [
+        events.Acquired,
+        events.Extended,
+        events.Released,
+        events.Acquired,
+        events.Broken,
+        events.Lost,
+    ]
+    first = story[0]
+    assert isinstance(first, events.Acquired)
+    assert (first.name, first.fence) == ("a", lease.fence)
+    assert first.waited >= 0
+    last = story[-1]
+    assert isinstance(last, events.Lost)
+    assert (last.name, last.fence) == ("b", gone.fence)
+    await gone.release()
+
+
+@case
+async def test_a_failing_subscriber_breaks_nothing(stage: Stage) -> None:
+    locks = await stage.connect()
+
+    def fails(_: Event) -> None:
+        raise RuntimeError("in a subscriber")
+
+    heard: list[Event] = []
+    locks.subscribe(fails)
+    locks.subscribe(heard.append)
+    lease = await held(locks.lock("a", ttl=1))
+    await lease.release()
+    assert [type(event) for event in heard] == [events.Acquired, events.Released]
+
+
+@case
+async def test_the_token_is_never_shown_whole(stage: Stage) -> None:
+    locks = await stage.connect()
+    lease = await held(locks.lock("a", ttl=1))
+    secret = lease.token.partition("@")[0]
+    rival = await stage.connect()
+    with pytest.raises(Exception, match="held") as busy:
+        await rival.lock("a", ttl=1).acquire(timeout=0)
+    for shown in (repr(lease), str(lease), repr(lease.tally), str(busy.value), repr(busy.value), repr(locks)):
+        assert secret not in shown
+        assert secret[:12] not in shown
+    assert f"fence={lease.fence}" in repr(lease)
+    await lease.release()
+    assert "released" in repr(lease)
+
+
+@case
+async def test_errors_travel_between_processes(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    lease = await held(ours.lock("a", ttl=1))
+    with pytest.raises(Exception, match="held") as busy:
+        await theirs.lock("a", ttl=1).acquire(timeout=0)
+    copy = pickle.loads(pickle.dumps(busy.value))
+    assert type(copy) is type(busy.value)
+    assert str(copy) == str(busy.value)
+    assert copy.may_linger == busy.value.may_linger  # type: ignore[attr-defined]
+    await lease.release()

@@ -1,0 +1,164 @@
+"""The contract of waiting: busy is not broken, and every way to ask has its own answer to it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from quorumlock import AcquireTimeout, Jitter, Limit, LockHeld, NotAcquired
+from tests.live.tools import SLACK, exists
+
+from .stage import Stage, case, held
+
+pytestmark = pytest.mark.live
+
+
+@case
+async def test_try_acquire_gives_none_while_it_is_held(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    lease = await held(ours.lock("a", ttl=1))
+    started_at = time.monotonic()
+    assert await theirs.lock("a", ttl=1).try_acquire() is None
+    assert time.monotonic() - started_at < SLACK
+    await lease.release()
+
+
+@case
+async def test_a_timeout_of_zero_raises_lock_held(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    lease = await held(ours.lock("a", ttl=1))
+    with pytest.raises(LockHeld) as busy:
+        await theirs.lock("a", ttl=1).acquire(timeout=0)
+    assert busy.value.tally is not None
+    assert "held" in str(busy.value)
+    assert not busy.value.may_linger
+    await lease.release()
+    again = await theirs.lock("a", ttl=1).acquire(timeout=0)
+    await again.release()
+
+
+@pytest.mark.takes_time
+@case
+async def test_a_timeout_that_passes_raises_acquire_timeout(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    lease = await held(ours.lock("a", ttl=1))
+    started_at = time.monotonic()
+    with pytest.raises(AcquireTimeout) as busy:
+        await theirs.lock("a", ttl=1).acquire(timeout=0.1)
+    assert 0.1 <= time.monotonic() - started_at < 0.1 + SLACK
+    assert isinstance(busy.value, TimeoutError)
+    assert isinstance(busy.value, NotAcquired)
+    await lease.release()
+
+
+@case
+async def test_the_timeout_of_the_lock_is_the_default(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    lease = await held(ours.lock("a", ttl=1))
+    with pytest.raises(LockHeld):
+        await theirs.lock("a", ttl=1, timeout=0).acquire()
+    with pytest.raises(AcquireTimeout):
+        async with theirs.lock("a", ttl=1, timeout=0.05):
+            pass
+    await lease.release()
+
+
+@case
+async def test_a_waiter_gets_it_after_the_release(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    lease = await held(ours.lock("a", ttl=1))
+    waiter = asyncio.create_task(theirs.lock("a", ttl=1).acquire(timeout=5))
+    await asyncio.sleep(0.05)
+    assert not waiter.done()
+    await lease.release()
+    new = await asyncio.wait_for(waiter, 2)
+    assert new.fence > lease.fence
+    await new.release()
+
+
+@pytest.mark.takes_time
+@case
+async def test_without_a_timeout_it_waits_until_the_holder_expires(stage: Stage) -> None:
+    """`patience` is for a broken fleet only: a held lock is waited for as long as it takes."""
+    ours, theirs = await stage.connect(), await stage.connect(patience=0.05)
+    await held(ours.lock("a", ttl=0.2))
+    started_at = time.monotonic()
+    new = await theirs.lock("a", ttl=1).acquire(timeout=None)
+    assert time.monotonic() - started_at > 0.15
+    await new.release()
+
+
+@case
+async def test_a_limited_retry_gives_up_before_the_timeout(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect(retry=Limit(Jitter(0.01), 2))
+    lease = await held(ours.lock("a", ttl=1))
+    with pytest.raises(AcquireTimeout, match="3 attempts"):
+        await theirs.lock("a", ttl=1).acquire(timeout=30)
+    await lease.release()
+
+
+@case
+async def test_a_failed_attempt_leaves_nothing_behind(stage: Stage) -> None:
+    """One node names another holder, so the others grant; all that was granted is given back."""
+    if stage.count == 1:
+        pytest.skip("one node cannot be in two minds")
+    locks = await stage.connect()
+    taken = stage.nodes[: stage.count // 2 + 1]
+    for node in taken:
+        node.command("SET", "a", "somebody else", "PX", "900")
+    assert await locks.lock("a", ttl=1).try_acquire() is None
+    await stage.everywhere(lambda node: node in taken or not exists(node, "a"))
+
+
+@case
+async def test_locked_tells_whether_somebody_holds_it(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    lock = theirs.lock("a", ttl=1)
+    assert not await lock.locked()
+    lease = await held(ours.lock("a", ttl=1))
+    assert await lock.locked()
+    assert await ours.lock("a", ttl=1).locked()
+    await lease.release()
+    assert not await lock.locked()
+
+
+@case
+async def test_contenders_never_overlap(stage: Stage) -> None:
+    """Many at once through two lockers: a counter that is read, slept on and written loses nothing."""
+    lockers = [await stage.connect(), await stage.connect()]
+    seen: list[int] = []
+    counter = inside = 0
+
+    async def work(index: int) -> None:
+        nonlocal counter, inside
+        lease = await lockers[index % 2].lock("a", ttl=1).acquire(timeout=20)
+        inside += 1
+        assert inside == 1
+        before = counter
+        await asyncio.sleep(0.001)
+        counter = before + 1
+        seen.append(lease.fence)
+        inside -= 1
+        await lease.release()
+
+    await asyncio.gather(*(work(index) for index in range(6)))
+    assert counter == 6
+    assert seen == sorted(set(seen))
+
+
+@case
+async def test_one_lock_object_serves_many_at_once(stage: Stage) -> None:
+    locks = await stage.connect()
+    lock = locks.lock("a", ttl=1)
+    fences: list[int] = []
+
+    async def work() -> None:
+        lease = await lock.acquire(timeout=20)
+        fences.append(lease.fence)
+        await lease.release()
+
+    await asyncio.gather(*(work() for _ in range(5)))
+    assert len(set(fences)) == 5
+    assert fences == sorted(fences)

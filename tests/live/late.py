@@ -1,0 +1,56 @@
+"""Nodes whose answers come late, through proxies, and lockers that have met them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import quorumlock
+from quorumlock import AsyncLease, AsyncLocker, Jitter
+from quorumlock.lab.servers import Server
+from tests.proxy import Proxy
+
+from .attribution import every_answer_is_its_own, nothing_is_left
+
+DELAY = 0.008
+
+Put = Callable[[Server], Proxy]
+
+
+class Bench:
+    """Nodes behind proxies that answer late, the last ones later; a locker that has met them."""
+
+    def __init__(self, nodes: Sequence[Server], put_proxy: Put) -> None:
+        self.nodes = nodes
+        self.proxies = [put_proxy(node) for node in nodes]
+        self.names = (f"name-{index}" for index in itertools.count())
+
+    def new_locker(self) -> AsyncLocker:
+        urls = [proxy.url for proxy in self.proxies]
+        return quorumlock.connect_async(
+            urls, max_ttl=1, node_timeout=0.25, fleet="bench", retry=Jitter(0.01), identify=False
+        )
+
+    @asynccontextmanager
+    async def locker(self) -> AsyncIterator[AsyncLocker]:
+        async with self.new_locker() as locks:
+            yield locks
+
+    def late(self, late: bool) -> None:
+        for turn, proxy in enumerate(self.proxies):
+            proxy.delay = DELAY * (1 + 0.5 * turn) if late else 0.0
+
+    def unequal_fences(self, name: str) -> None:
+        """Makes the nodes grant different fences, so that a confirm round is needed."""
+        self.nodes[0].command("SET", f"ql:fence:{{{name}}}", "4000000000000000", "PX", "60000")
+
+    async def verdict(self, locks: AsyncLocker) -> None:
+        self.late(False)
+        await asyncio.to_thread(nothing_is_left, self.nodes)  # the loop goes on: it may owe a node a word
+        await every_answer_is_its_own(locks, self.nodes)
+
+
+async def acquire(locks: AsyncLocker, name: str) -> AsyncLease:
+    return await locks.lock(name, ttl=1).acquire(timeout=5)

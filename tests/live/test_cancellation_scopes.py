@@ -1,0 +1,160 @@
+"""Cancellation as programs meet it: wait_for, gather, TaskGroup, a second cancellation, the end of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from quorumlock import AsyncLocker
+
+from .attribution import every_answer_is_its_own, nothing_is_left
+from .late import DELAY, Bench, acquire
+from .tools import Stopwatch
+
+pytestmark = [pytest.mark.live, pytest.mark.one_kind]
+
+
+def test_wait_for_around_acquire_leaves_nothing(bench: Bench) -> None:
+    async def main() -> None:
+        async with bench.locker() as locks:
+            await every_answer_is_its_own(locks, bench.nodes)
+            for turn in range(1, 13):
+                bench.late(True)
+                try:
+                    lease = await asyncio.wait_for(acquire(locks, next(bench.names)), turn * DELAY / 4)
+                except TimeoutError:
+                    pass
+                else:
+                    await lease.release()
+            await bench.verdict(locks)
+
+    asyncio.run(main())
+
+
+def test_gather_that_is_cancelled_leaves_nothing(bench: Bench) -> None:
+    async def main() -> None:
+        async with bench.locker() as locks:
+            await every_answer_is_its_own(locks, bench.nodes)
+            bench.late(True)
+            together = asyncio.gather(*(acquire(locks, next(bench.names)) for _ in range(50)))
+            await asyncio.sleep(DELAY / 2)
+            together.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await together
+            await asyncio.sleep(2 * DELAY)  # gather does not wait for the clean-up of the others
+            await bench.verdict(locks)
+
+    asyncio.run(main())
+
+
+def test_a_task_group_that_fails_leaves_nothing(bench: Bench) -> None:
+    """When the group is left, the clean-up of every member is over: its tasks have ended."""
+
+    async def fail() -> None:
+        await asyncio.sleep(DELAY / 2)
+        raise ZeroDivisionError
+
+    async def crowd(locks: AsyncLocker) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(20):
+                group.create_task(acquire(locks, next(bench.names)))
+            group.create_task(fail())
+
+    async def main() -> None:
+        async with bench.locker() as locks:
+            await every_answer_is_its_own(locks, bench.nodes)
+            bench.late(True)
+            with pytest.raises(ExceptionGroup) as failed:
+                await crowd(locks)
+            assert failed.group_contains(ZeroDivisionError)
+            await bench.verdict(locks)
+
+    asyncio.run(main())
+
+
+def test_a_second_cancellation_does_not_stop_the_clean_up(bench: Bench) -> None:
+    async def main() -> None:
+        async with bench.locker() as locks:
+            await every_answer_is_its_own(locks, bench.nodes)
+            for turn in range(4):
+                bench.late(True)
+                task = asyncio.create_task(acquire(locks, next(bench.names)))
+                await asyncio.sleep(DELAY / 2)
+                task.cancel()
+                await asyncio.sleep(turn * DELAY / 4)
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await (await task).release()
+                await asyncio.sleep(2 * DELAY)
+                await bench.verdict(locks)
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_ends_in_the_middle_leaves_nothing(bench: Bench) -> None:
+    """asyncio.run cancels what is left; the clean-up is on its way before the loop is closed."""
+
+    async def main() -> None:
+        async with bench.locker() as locks:
+            await every_answer_is_its_own(locks, bench.nodes)
+            bench.late(True)
+            tasks = [asyncio.create_task(acquire(locks, next(bench.names))) for _ in range(5)]
+            await asyncio.sleep(DELAY / 2)
+            for task in tasks:
+                task.cancel()
+
+    asyncio.run(main())
+    nothing_is_left(bench.nodes)
+
+
+def test_closing_the_locker_waits_for_the_clean_up(bench: Bench) -> None:
+    async def main() -> None:
+        locks = bench.new_locker()
+        await every_answer_is_its_own(locks, bench.nodes)
+        bench.late(True)
+        task = asyncio.create_task(acquire(locks, next(bench.names)))
+        await asyncio.sleep(DELAY / 2)
+        task.cancel()
+        await asyncio.sleep(0)
+        await locks.aclose()
+        await asyncio.to_thread(nothing_is_left, bench.nodes)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_acquire_ends_soon_although_a_node_is_silent(bench: Bench) -> None:
+    """The clean-up has its own short deadline: a silent fleet does not keep the caller for long."""
+
+    async def main() -> None:
+        async with bench.locker() as locks:
+            await every_answer_is_its_own(locks, bench.nodes)
+            for proxy in bench.proxies:
+                proxy.hold_answers()
+            task = asyncio.create_task(acquire(locks, next(bench.names)))
+            await asyncio.sleep(0.02)
+            task.cancel()
+            with Stopwatch() as took, pytest.raises(asyncio.CancelledError):
+                await task
+            assert took.seconds < 0.25 + 0.5
+            for proxy in bench.proxies:
+                proxy.let_go()
+            await bench.verdict(locks)
+
+    asyncio.run(main())
+
+
+def test_a_finished_helper_task_does_not_end_the_lease(bench: Bench) -> None:
+    async def main() -> None:
+        async with bench.locker() as locks:
+            lease = await asyncio.create_task(acquire(locks, next(bench.names)))
+            await asyncio.sleep(0.01)
+            await asyncio.create_task(lease.extend())
+            lease.check()
+            await lease.release()
+            await bench.verdict(locks)
+
+    asyncio.run(main())

@@ -1,0 +1,197 @@
+"""A fork with a held lease: the child neither releases nor renews it, and has locks and connections of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import traceback
+import warnings
+from collections.abc import Callable
+
+import pytest
+
+import quorumlock
+from quorumlock import LeaseLost, LossReason
+from quorumlock.lab.servers import Servers
+
+from .attribution import every_answer_is_its_own, every_answer_is_its_own_with_threads
+from .tools import client_ids, eventually, get
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.one_kind,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here"),
+]
+
+Connect = Callable[..., quorumlock.Locker]
+
+
+def in_child(task: Callable[[], None]) -> None:
+    """Runs `task` in a forked child; fails with the child's traceback if it fails there."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # other threads: that is what is tested
+        pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.close(reader)
+            task()
+            status = 0
+        except BaseException:
+            os.write(writer, traceback.format_exc().encode()[-4000:])
+        finally:
+            os._exit(status)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        told = pipe.read().decode()
+    _, status = os.waitpid(pid, 0)
+    assert status == 0, told or f"the child ended with {status}"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_child_does_not_own_its_parents_lease(servers: Servers, connect: Connect, count: int) -> None:
+    locks = connect(servers.urls[:count])
+    lease = locks.lock("a", ttl=1).acquire()
+    lease.extend()  # now all nodes have it, also those that had to learn the script first
+    told: list[str] = []
+    watched = locks.lock("b", ttl=1, on_lost=lambda lost: told.append(lost.name)).acquire()
+
+    def child() -> None:
+        assert not lease.held
+        assert lease.remaining() == 0
+        with pytest.raises(LeaseLost) as lost:
+            lease.check()
+        assert lost.value.reason is LossReason.FORKED
+        with pytest.raises(LeaseLost) as lost:
+            lease.extend()
+        assert lost.value.reason is LossReason.FORKED
+        lease.release()
+        with pytest.raises(LeaseLost):
+            watched.check()
+        assert told == ["b"]
+
+    in_child(child)
+    lease.check()
+    assert eventually(lambda: all(get(server, "a") == lease.token for server in servers.servers[:count]), 0.5)
+    lease.extend()
+    lease.release()
+    watched.release()
+    assert told == []
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_childs_own_locks_use_its_own_connections(servers: Servers, connect: Connect, count: int) -> None:
+    nodes = servers.servers[:count]
+    locks = connect(servers.urls[:count])
+    lease = locks.lock("a", ttl=1).acquire()
+    before = [client_ids(node) for node in nodes]
+
+    def child() -> None:
+        assert locks.lock("a", ttl=1).try_acquire() is None, "the parent's"
+        mine = locks.lock("mine", ttl=1).acquire(timeout=2)
+        assert str(os.getpid()) in mine.token
+        for node, ids in zip(nodes, before, strict=True):
+            assert client_ids(node) > ids, "the parent's connections were used or closed"
+        mine.extend()
+        mine.release()
+        locks.close()
+
+    in_child(child)
+    lease.extend()
+    assert [client_ids(node) for node in nodes] == before
+    lease.release()
+    every_answer_is_its_own_with_threads(locks, nodes)
+
+
+def test_parent_and_child_lock_at_the_same_time(servers: Servers, connect: Connect) -> None:
+    """Both go on with the locker they had: no answer of one is taken by the other."""
+    nodes = servers.servers[:3]
+    locks = connect(servers.urls[:3])
+    locks.lock("a", ttl=1).acquire().release()
+
+    def work(who: str) -> None:
+        for turn in range(60):
+            lease = locks.lock(f"{who}-{turn}", ttl=1).acquire(timeout=2)
+            agreeing = sum(get(node, lease.name) == lease.token for node in nodes)
+            assert agreeing >= 2
+            lease.release()
+
+    def child() -> None:
+        work("child")
+
+    parent = threading.Thread(target=work, args=("parent",))
+    parent.start()
+    in_child(child)
+    parent.join()
+    every_answer_is_its_own_with_threads(locks, nodes)
+
+
+def test_a_lease_of_the_child_dies_with_it(servers: Servers, connect: Connect) -> None:
+    """Nothing renews it: it ends by its ttl."""
+    locks = connect(servers.urls[:1])
+    locks.lock("warm", ttl=1).acquire().release()
+
+    def child() -> None:
+        locks.lock("a", ttl=0.2).acquire()
+
+    in_child(child)
+    assert get(servers[0], "a") is not None
+    locks.lock("a", ttl=1).acquire(timeout=2).release()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_child_of_an_asyncio_program(servers: Servers, connect: Connect, count: int) -> None:
+    """Forked inside a running loop; the child starts a loop of its own."""
+    nodes = servers.servers[:count]
+    connect(servers.urls[:count]).close()
+
+    async def main() -> None:
+        async with quorumlock.connect_async(servers.urls[:count], max_ttl=1) as locks:
+            lease = await locks.lock("a", ttl=1).acquire()
+            before = [client_ids(node) for node in nodes]
+
+            def child() -> None:
+                asyncio.events._set_running_loop(None)
+                asyncio.set_event_loop(None)
+                asyncio.run(in_its_own_loop())
+
+            async def in_its_own_loop() -> None:
+                with pytest.raises(LeaseLost) as lost:
+                    lease.check()
+                assert lost.value.reason is LossReason.FORKED
+                with pytest.raises(LeaseLost):
+                    await lease.extend()
+                await lease.release()
+                assert await locks.lock("a", ttl=1).try_acquire() is None
+                async with locks.lock("mine", ttl=1) as mine:
+                    await mine.extend()
+                await locks.aclose()
+
+            in_child(child)
+            assert [client_ids(node) for node in nodes] == before
+            lease.check()
+            await lease.extend()
+            await lease.release()
+            await every_answer_is_its_own(locks, nodes)
+
+    asyncio.run(main())
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_locker_serves_one_loop_after_another(servers: Servers, connect: Connect) -> None:
+    """No fork, but the same hazard: connections belong to a loop that is gone. asyncio warns of them, rightly."""
+    connect(servers.urls[:3]).close()
+    locks = quorumlock.connect_async(servers.urls[:3], max_ttl=1)
+
+    async def use(last: bool) -> None:
+        await every_answer_is_its_own(locks, servers.servers[:3])
+        if last:
+            await locks.aclose()
+
+    asyncio.run(use(False))
+    asyncio.run(use(False))
+    asyncio.run(use(True))
+    gc.collect()

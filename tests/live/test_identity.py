@@ -1,0 +1,187 @@
+"""Nodes that lose their memory inside a lease: quarantined, healed, never the vote that makes a second holder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+import quorumlock
+from quorumlock import LeaseLost, NoQuorum, events
+from quorumlock.events import Event
+from quorumlock.lab.servers import Server, Servers
+from tests.proxy import Proxy
+
+from .tools import eventually, get
+
+pytestmark = pytest.mark.live
+
+Connect = Callable[..., quorumlock.Locker]
+Make = Callable[..., Servers]
+Put = Callable[[Server], Proxy]
+
+
+class Amnesia:
+    """A holds nodes 0 and 1 of three; then node 1 restarts empty, and B asks 1 and 2, which are a majority."""
+
+    def __init__(self, fleet: Servers, connect: Connect, put_proxy: Put, quarantine: bool) -> None:
+        self.fleet = fleet
+        proxies = [put_proxy(server) for server in fleet.servers]
+        options = {"fleet": "amnesia", "quarantine": quarantine, "node_timeout": 0.1}
+        self.ours = connect([proxy.url for proxy in proxies], **options)
+        self.theirs = connect(fleet, **options)
+        for locks in (self.ours, self.theirs):
+            locks.lock("warm", ttl=1).acquire(timeout=2).release()
+        proxies[2].refusing = True
+        proxies[2].cut()
+        time.sleep(0.11)
+        self.lease = self.ours.lock("a", ttl=1).acquire(timeout=2)
+        assert get(fleet[2], "a") is None
+        fleet[1].restart()
+        time.sleep(0.11)
+
+    def second_holder(self) -> quorumlock.Lease | None:
+        try:
+            return self.theirs.lock("a", ttl=1).try_acquire()
+        except NoQuorum:
+            return None
+
+
+def test_a_restarted_node_does_not_make_a_second_holder(
+    make_servers: Make, connect: Connect, put_proxy: Put
+) -> None:
+    story = Amnesia(make_servers(3), connect, put_proxy, quarantine=True)
+    while story.lease.remaining() > 0.1:
+        assert story.second_holder() is None
+    new = story.theirs.lock("a", ttl=1).acquire(timeout=3)
+    assert story.lease.remaining() == 0
+    assert new.fence > story.lease.fence
+    new.release()
+
+
+@pytest.mark.one_kind
+def test_without_quarantine_it_would(make_servers: Make, connect: Connect, put_proxy: Put) -> None:
+    """The canary of the test above: here two hold the lock. The fences still order them."""
+    story = Amnesia(make_servers(3), connect, put_proxy, quarantine=False)
+    second = story.second_holder()
+    assert second is not None
+    assert story.lease.held
+    assert second.fence > story.lease.fence
+    second.release()
+
+
+@pytest.mark.one_kind
+def test_a_restarted_node_is_healed_by_an_extension_and_votes_for_nobody(
+    make_servers: Make, connect: Connect
+) -> None:
+    fleet = make_servers(3)
+    told: list[Event] = []
+    locks, rival = connect(fleet, node_timeout=0.2), connect(fleet, node_timeout=0.2)
+    locks.subscribe(told.append)
+    rival.lock("warm", ttl=1).acquire().release()
+    lease = locks.lock("a", ttl=1).acquire()
+    fleet[1].restart()
+
+    def healed() -> bool:
+        lease.extend()
+        return get(fleet[1], "a") == lease.token
+
+    assert eventually(healed, 0.9)
+    assert any(isinstance(event, events.Healed) and event.nodes == (fleet[1].label,) for event in told)
+    fleet[0].kill()
+    with pytest.raises(NoQuorum, match="quarantine"):
+        rival.lock("b", ttl=1).acquire(timeout=0.2)
+    with pytest.raises(LeaseLost):  # nodes 0 and 1 do not count: what is left is no majority
+        lease.extend()
+
+
+@pytest.mark.one_kind
+def test_a_lease_survives_a_rolling_restart(make_servers: Make, connect: Connect) -> None:
+    """All nodes restart empty, one after the other, a quarantine apart, while A extends."""
+    fleet = make_servers(3)
+    locks = connect(fleet, max_ttl=0.5, node_timeout=0.1)
+    rival = connect(fleet, max_ttl=0.5, node_timeout=0.1)
+    lease = locks.lock("a", ttl=0.5).acquire()
+    for server in fleet.servers:
+        server.restart()
+        end = time.monotonic() + 0.6
+        while time.monotonic() < end:
+            lease.extend()
+            try:
+                assert rival.lock("a", ttl=0.5).try_acquire() is None
+            except NoQuorum:
+                pass  # while a node is in quarantine, the two others may not both be heard in time
+            time.sleep(0.03)
+        assert eventually(lambda server=server: get(server, "a") == lease.token, 0.3)  # type: ignore[misc]
+    lease.release()
+    rival.lock("a", ttl=0.5).acquire(timeout=1).release()
+
+
+@pytest.mark.one_kind
+def test_a_marker_that_survived_a_restart_does_not_count(make_servers: Make, connect: Connect) -> None:
+    """fsync-loss: everything is back but perhaps the last second. The run id has changed."""
+    fleet = make_servers(3, "--appendonly", "yes")
+    locks = connect(fleet, node_timeout=0.2)
+    lease = locks.lock("a", ttl=1).acquire()
+    before = [get(server, "ql:node") for server in fleet.servers]
+    time.sleep(0.05)
+    for server in fleet.servers[:2]:
+        server.restart()
+    assert get(fleet[0], "ql:node") == before[0]
+    with pytest.raises(NoQuorum, match="quarantine"):
+        locks.lock("b", ttl=1).acquire(timeout=0.3)
+    with pytest.raises(LeaseLost):
+        lease.extend()
+    locks.lock("b", ttl=1).acquire(timeout=3).release()
+
+
+def test_a_durable_fleet_trusts_a_restart_whose_marker_survived(make_servers: Make, connect: Connect) -> None:
+    fleet = make_servers(3, "--appendonly", "yes", "--appendfsync", "always")
+    locks = connect(fleet, durable=True, node_timeout=0.2)
+    lease = locks.lock("a", ttl=1).acquire()
+    assert eventually(lambda: all(get(server, "a") for server in fleet.servers))
+    for server in fleet.servers:
+        server.kill()
+    for server in fleet.servers:
+        server.start()
+    started_at = time.monotonic()
+    if lease.remaining() > 0.2:
+        lease.extend()
+        assert locks.lock("a", ttl=1).try_acquire() is None
+    locks.lock("b", ttl=1).acquire(timeout=2).release()
+    assert time.monotonic() - started_at < 0.8, "it waited out a quarantine"
+
+
+def test_the_marker_says_to_which_fleet_a_node_belongs(servers: Servers, connect: Connect) -> None:
+    connect(servers.urls[:3], fleet="shop").lock("a", ttl=1).acquire().release()
+    markers = [(get(server, "ql:node") or "").split() for server in servers.servers[:3]]
+    for ready_at, span_ms, _, _, nodes, max_ttl_ms, durable, quarantine, _ in markers:
+        assert int(ready_at) / 1e6 <= time.time() + 0.5, "ready at once"
+        assert (span_ms, nodes, max_ttl_ms, durable, quarantine) == ("1000", "3", "1000", "0", "1")
+    assert len({words[3] for words in markers}) == 1, "one fleet"
+    assert len({words[8] for words in markers}) == 3, "three identities"
+
+
+@pytest.mark.one_kind
+def test_quarantine_lasts_no_longer_than_max_ttl_whoever_asks(servers: Servers, connect: Connect) -> None:
+    """Every client that meets the node finds it marked; none of them begins anew."""
+    connect(servers.urls[:3]).lock("a", ttl=1).acquire().release()
+    for server in servers.servers[:3]:
+        server.command("FLUSHALL")
+    flushed_at = time.monotonic()
+    while time.monotonic() - flushed_at < 0.7:
+        with pytest.raises(NoQuorum, match="quarantine"):
+            connect(servers.urls[:3]).lock("a", ttl=1).try_acquire()
+        time.sleep(0.1)
+    connect(servers.urls[:3]).lock("a", ttl=1).acquire(timeout=3).release()
+    assert time.monotonic() - flushed_at < 1.0 + 0.7
+
+
+def test_a_deleted_marker_is_a_loss_of_memory(servers: Servers, connect: Connect) -> None:
+    locks = connect(servers.urls[:3])
+    locks.lock("a", ttl=1).acquire().release()
+    for server in servers.servers[:2]:
+        server.command("DEL", "ql:node")
+    with pytest.raises(NoQuorum, match="quarantine"):
+        locks.lock("a", ttl=1).acquire(timeout=0.1)

@@ -1,0 +1,87 @@
+"""What live tests say again and again: wait for a condition, look into a server, hold or break nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+
+from quorumlock.lab.servers import Server
+
+SLACK = 0.5
+"""What a busy machine may add to any duration that a test measures."""
+
+
+def eventually(condition: Callable[[], object], within: float = 3.0) -> bool:
+    """True as soon as `condition` holds; False if it does not within that many seconds."""
+    end = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+async def eventually_async(condition: Callable[[], Awaitable[object]], within: float = 3.0) -> bool:
+    """The same in an event loop, which goes on meanwhile."""
+    end = time.monotonic() + within
+    while not await condition():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(0.005)
+    return True
+
+
+def get(server: Server, key: str) -> str | None:
+    """The string under `key`, asked on a connection of its own."""
+    reply = server.command("GET", key)
+    if reply.startswith(b"$-1"):
+        return None
+    assert reply.startswith(b"$"), reply
+    return reply.split(b"\r\n", 1)[1].rsplit(b"\r\n", 1)[0].decode()
+
+
+def number(reply: bytes) -> int:
+    assert reply.startswith(b":"), reply
+    return int(reply[1:])
+
+
+def exists(server: Server, key: str) -> bool:
+    return number(server.command("EXISTS", key)) == 1
+
+
+def pttl(server: Server, key: str) -> int:
+    """Milliseconds that `key` has left: -1 without a TTL, -2 without a key."""
+    return number(server.command("PTTL", key))
+
+
+def keys(server: Server, pattern: str = "*") -> set[str]:
+    """All keys that match; few enough for one answer."""
+    reply = server.command("KEYS", pattern)
+    assert reply.startswith(b"*"), reply
+    return {part.decode() for part in reply.split(b"\r\n")[2::2]}
+
+
+def lock_keys(servers: Iterable[Server]) -> set[str]:
+    """Every key on these servers that is a lock, and not one of the library's own."""
+    return {key for server in servers for key in keys(server) if "ql:" not in key}
+
+
+def client_ids(server: Server) -> set[int]:
+    """The ids of all normal connections, but the one that asks (it is the last)."""
+    reply = server.command("CLIENT", "LIST", "TYPE", "normal").decode()
+    ids = [int(part.removeprefix("id=")) for part in reply.split() if part.startswith("id=")]
+    return set(ids[:-1])
+
+
+class Stopwatch:
+    """`with Stopwatch() as took: …` then `took.seconds`."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> Stopwatch:
+        self._started_at = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.monotonic() - self._started_at
