@@ -127,7 +127,7 @@ def test_only_releases_are_said_again() -> None:
     old = Peer().joined()
     old.acquire("t")
     old.link.fail(Cause.DISCONNECTED, "reset")
-    assert not [one for one in Peer(old.node).begin(client_id=8).opening if "acquire" in one]
+    assert not [one for one in Peer(old.node).begin(client_id=8).opening if one.startswith("acquire")]
 
 
 def test_releases_to_be_said_again_are_capped() -> None:
