@@ -131,6 +131,8 @@ def _listed(urls: str | Sequence[str] | None) -> list[str]:
     if isinstance(urls, bytes) or not isinstance(urls, Sequence) or not urls:
         raise ConfigurationError("urls must be a URL, several separated by commas, or a list of them")
     for url in urls:
-        if not isinstance(url, str) or not url.strip():
+        if not isinstance(url, str):
             raise ConfigurationError(f"urls must hold URLs as str, not {type(url).__name__}")
+        if not url.strip():
+            raise ConfigurationError("urls holds an empty URL")
     return [url.strip() for url in urls]

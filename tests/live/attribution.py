@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import redis
 
 import quorumlock
+from quorumlock import AsyncLease, Lease, LockHeld, Tally, Vote
 from quorumlock.lab.servers import Server
 
 from .tools import eventually, lock_keys
@@ -20,8 +21,7 @@ _round = itertools.count()
 class Probe:
     """100 names, every third one held by a stranger: an answer taken for another cannot go unnoticed.
 
-    A lease must be had exactly for the free names, must be the token that the nodes name, and its fence the one
-    that they store.
+    The vote that every single node is said to have cast is compared with what that node stores.
     """
 
     def __init__(self, nodes: Sequence[Server]) -> None:
@@ -29,18 +29,26 @@ class Probe:
         turn = next(_round)
         self.names = [f"probe-{turn}-{index}" for index in range(COUNT)]
         self.taken = set(self.names[::3])
-        self.leases: dict[str, tuple[str, int]] = {}
         for node in nodes:
             with redis.Redis(port=node.port) as client, client.pipeline(transaction=False) as pipe:
                 for name in self.taken:
                     pipe.set(name, "a stranger", px=5000)
                 pipe.execute()
 
-    def judge(self) -> None:
-        assert set(self.leases) == set(self.names) - self.taken
-        for name, (token, fence) in self.leases.items():
-            agreeing = [values for values in self._stored() if values[name] == (token, str(fence))]
-            assert len(agreeing) > len(self.nodes) // 2, f"{name}: {token[:8]}… {fence} is not what the nodes say"
+    def judge(self, leases: Sequence[Lease | AsyncLease], refusals: dict[str, Tally | None]) -> None:
+        assert {lease.name for lease in leases} == set(self.names) - self.taken
+        assert set(refusals) == self.taken
+        stored = [self._stored(node) for node in self.nodes]
+        for lease in leases:
+            granted = list(lease.tally.granted())
+            assert len(granted) > len(self.nodes) // 2
+            for index, fence in granted:
+                assert stored[index][lease.name] == lease.token, f"{lease.name}: not so on node {index}"
+                assert fence <= lease.fence
+        for name, tally in refusals.items():
+            assert tally is not None
+            votes = {answer.vote for answer in tally.answers if answer is not None}
+            assert votes <= {Vote.REFUSED, Vote.UNKNOWN}, f"{name}: a stranger holds it, and {tally!r}"
 
     def clear(self, locks: quorumlock.Locker | None = None) -> None:
         for node in self.nodes:
@@ -48,27 +56,25 @@ class Probe:
                 client.delete(*self.taken)
         nothing_is_left(self.nodes, locks=locks)
 
-    def _stored(self) -> list[dict[str, tuple[str, str]]]:
-        if not hasattr(self, "_read"):
-            self._read = [self._of(node) for node in self.nodes]
-        return self._read
-
-    def _of(self, node: Server) -> dict[str, tuple[str, str]]:
+    def _stored(self, node: Server) -> dict[str, str | None]:
         with redis.Redis(port=node.port, decode_responses=True) as client:
-            tokens = client.mget(self.names)
-            fences = client.mget([f"ql:fence:{{{name}}}" for name in self.names])
-        return {
-            name: (token or "", fence or "") for name, token, fence in zip(self.names, tokens, fences, strict=True)
-        }
+            return dict(zip(self.names, client.mget(self.names), strict=True))
 
 
 async def every_answer_is_its_own(locks: quorumlock.AsyncLocker, nodes: Sequence[Server]) -> None:
     """All 100 at once, pipelined on one connection per node."""
     probe = Probe(nodes)
-    found = await asyncio.gather(*(locks.lock(name, ttl=1).try_acquire() for name in probe.names))
-    leases = [lease for lease in found if lease is not None]
-    probe.leases = {lease.name: (lease.token, lease.fence) for lease in leases}
-    probe.judge()
+    leases: list[AsyncLease] = []
+    refusals: dict[str, Tally | None] = {}
+
+    async def ask(name: str) -> None:
+        try:
+            leases.append(await locks.lock(name, ttl=1).acquire(timeout=0))
+        except LockHeld as held:
+            refusals[name] = held.tally
+
+    await asyncio.gather(*(ask(name) for name in probe.names))
+    probe.judge(leases, refusals)
     await asyncio.gather(*(lease.release() for lease in leases))
     await asyncio.to_thread(probe.clear)
 
@@ -76,9 +82,14 @@ async def every_answer_is_its_own(locks: quorumlock.AsyncLocker, nodes: Sequence
 def every_answer_is_its_own_with_threads(locks: quorumlock.Locker, nodes: Sequence[Server]) -> None:
     """The same, one after the other."""
     probe = Probe(nodes)
-    leases = [lease for name in probe.names if (lease := locks.lock(name, ttl=1).try_acquire()) is not None]
-    probe.leases = {lease.name: (lease.token, lease.fence) for lease in leases}
-    probe.judge()
+    leases: list[Lease] = []
+    refusals: dict[str, Tally | None] = {}
+    for name in probe.names:
+        try:
+            leases.append(locks.lock(name, ttl=1).acquire(timeout=0))
+        except LockHeld as held:
+            refusals[name] = held.tally
+    probe.judge(leases, refusals)
     for lease in leases:
         lease.release()
     probe.clear(locks)

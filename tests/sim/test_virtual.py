@@ -99,6 +99,7 @@ def trouble(world: World, nodes: list[VirtualNode], clients: list[VirtualRunner]
                 world.call_later(world.random.random() * TTL, node.resume)
             elif kind == "slow":
                 client.latency = (0.0001, world.random.choice([0.002, 0.02, 0.2]))
+                world.call_later(TTL, lambda: setattr(client, "latency", (0.0002, 0.002)))
             elif kind == "clock":
                 client.wall_offset = world.random.choice([0.0, 7200.0, -7200.0])
             elif world.now - max(forgot_at) > MAX_TTL + 0.5:

@@ -82,8 +82,9 @@ class Peer:
     def begin(self, client_id: int | ReplyError = 7) -> Peer:
         """A connection that is new: its id is told, and whatever else it opens with is answered."""
         self.opening = spoken(self.link.begin(0.0))
-        assert self.opening[:3] == ["CLIENT ID", *LOADED]
-        replies: list[Any] = [client_id, b"its hash"]
+        assert self.opening[:3] == ["CLIENT INFO", *LOADED]
+        named = f"id={client_id} addr=10.0.0.9:{client_id} fd=8".encode()
+        replies: list[Any] = [client_id if isinstance(client_id, ReplyError) else named, b"its hash"]
         replies += [1] * len(self.opening[2:])
         assert self.answer(*replies) == []
         assert not self.link.owes

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from quorumlock.core.requests import Acquire, Confirm, Extend, Join, Look
 from quorumlock.core.votes import Cause, Vote, unknown
 from quorumlock.engines.redis.link import OWED_MOST
+from quorumlock.engines.redis.node import Client
 from quorumlock.engines.redis.resp import ProtocolError, ReplyError
 
 from .examples import examples
@@ -156,17 +157,17 @@ def test_a_link_fails_once() -> None:
     peer.link.fail(Cause.DISCONNECTED, "reset")
     peer.link.fail(Cause.SILENT, "again")
     assert vote(tally).detail == "reset"
-    assert list(peer.node.orphans) == [7]
+    assert list(peer.node.orphans) == [Client(7, "10.0.0.9:7")]
 
 
 def test_the_clients_id_is_asked_for_first() -> None:
     peer = Peer().begin(client_id=42)
-    assert peer.link.client_id == 42
+    assert peer.link.client == Client(42, "10.0.0.9:42")
 
 
-def test_where_client_id_is_forbidden_the_link_works_without_it() -> None:
+def test_where_client_info_is_forbidden_the_link_works_without_it() -> None:
     peer = Peer().begin(client_id=ReplyError("NOPERM"))
-    assert peer.link.client_id is None
+    assert peer.link.client is None
     tally, _ = peer.acquire("t")
     peer.link.fail(Cause.DISCONNECTED, "reset")
     assert not peer.node.orphans

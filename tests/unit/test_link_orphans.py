@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from quorumlock.core.votes import Cause, Vote
+from quorumlock.engines.memory.server import ServerDouble
+from quorumlock.engines.redis.node import Client
 from quorumlock.engines.redis.resp import ReplyError
 
 from .peer import LOADED, Peer, hello, new_node, spoken, vote
 
-KILL = "CLIENT KILL ID 7"
+KILL = "CLIENT KILL ID 7 ADDR 10.0.0.9:7"
 
 
 def after_a_break() -> Peer:
     """A connection of the id 7 breaks while an acquire is under way; gives a new link to the same node."""
     old = Peer().joined()
-    assert old.link.client_id == 7
+    assert old.link.client == Client(7, "10.0.0.9:7")
     old.acquire("t")
     old.link.fail(Cause.DISCONNECTED, "reset")
     return Peer(old.node)
@@ -39,7 +41,7 @@ def test_the_old_connection_is_killed_on_whichever_link_is_used_next() -> None:
     old = Peer(node).begin(client_id=5)
     old.acquire("t")
     old.link.fail(Cause.DISCONNECTED, "reset")
-    assert other.acquire("u")[1] == ["CLIENT KILL ID 5", "acquire u"]
+    assert other.acquire("u")[1] == ["CLIENT KILL ID 5 ADDR 10.0.0.9:5", "acquire u"]
 
 
 def test_a_release_that_waited_for_the_marker_goes_behind_a_kill_too() -> None:
@@ -74,18 +76,25 @@ def test_a_kill_that_was_not_answered_is_left_to_the_next_link() -> None:
 
 def test_where_kill_is_forbidden_the_release_goes_out_all_the_same() -> None:
     peer = Peer().joined()
-    peer.node.orphans.append(5)
+    peer.node.orphans.append(Client(5, "10.0.0.9:5"))
     tally, sent = peer.release("t")
-    assert sent == ["CLIENT KILL ID 5", "release t"]
+    assert sent == ["CLIENT KILL ID 5 ADDR 10.0.0.9:5", "release t"]
     peer.answer(ReplyError("NOPERM"), 1)
     assert vote(tally).vote is Vote.GRANTED
 
 
-def test_a_link_does_not_kill_itself() -> None:
-    """The server restarted, and counts its clients anew."""
-    peer = Peer().joined()
-    peer.node.orphans.append(7)
-    assert peer.release("t")[1] == ["release t"]
+def test_a_server_that_counts_its_clients_anew_kills_nobody_else() -> None:
+    """It restarted, and the id of the orphan is somebody else's by now: the address is not."""
+    killed: list[int] = []
+    server = ServerDouble(lambda: 0.0, "before")
+    server.on_kill = killed.append
+    orphan = Client.parse(server.execute([b"CLIENT", b"INFO"], 7))
+    assert orphan is not None
+    kill = [b"CLIENT", b"KILL", b"ID", b"7", b"ADDR", orphan.address.encode()]
+    assert server.execute(kill) == 1
+    server.restart("after")
+    assert server.execute(kill) == 0
+    assert killed == [7]
 
 
 def test_a_link_that_owes_nothing_leaves_nobody_to_kill() -> None:
@@ -102,7 +111,7 @@ def test_a_release_that_was_lost_with_its_connection_is_said_again_behind_the_ki
     old.link.fail(Cause.DISCONNECTED, "reset")
     new = Peer(old.node).begin(client_id=8)
     assert new.opening.index(KILL) < new.opening.index("release t")
-    assert Peer(old.node).begin(client_id=9).opening == ["CLIENT ID", *LOADED], "and then no more"
+    assert Peer(old.node).begin(client_id=9).opening == ["CLIENT INFO", *LOADED], "and then no more"
 
 
 def test_a_release_that_waited_for_the_marker_is_said_again_too() -> None:

@@ -1,6 +1,6 @@
 """The double of a Redis server: the scripts' meaning in Python, with a clock and a memory one can tamper with.
 
-It understands exactly what the engine sends (its own scripts, loaded or not, CLIENT ID and CLIENT KILL) and
+It understands exactly what the engine sends (its own scripts, loaded or not, CLIENT INFO and CLIENT KILL) and
 answers what the real server would: a differential test runs the same random commands against both. Where a
 function here and a script there differ, the script is right.
 """
@@ -63,12 +63,13 @@ class ServerDouble:
             case [b"SCRIPT", b"LOAD", source]:
                 self._loaded.add(hashlib.sha1(source, usedforsecurity=False).hexdigest())
                 return b"loaded"
-            case [b"CLIENT", b"ID"]:
-                return client_id
-            case [b"CLIENT", b"KILL", b"ID", victim]:
-                if self.on_kill is not None:
+            case [b"CLIENT", b"INFO"]:
+                return b"id=%d addr=%b name=" % (client_id, self._address(client_id))
+            case [b"CLIENT", b"KILL", b"ID", victim, b"ADDR", address]:
+                known = self._address(int(victim)) == address
+                if known and self.on_kill is not None:
                     self.on_kill(int(victim))
-                return 1
+                return int(known)
         return ReplyError(f"ERR the double does not know {command[0]!r}")
 
     # What a test or a simulation does to it.
@@ -104,6 +105,10 @@ class ServerDouble:
         self.replication_id = f"repl-of-{run_id}"
         self._data = dict(disk or {})
         self._loaded.clear()
+
+    def _address(self, client_id: int) -> bytes:
+        """Of a connection; no two processes of a server have one in common."""
+        return f"{self.run_id}:{client_id}".encode()
 
     # Memory.
 

@@ -7,8 +7,8 @@ Rules:
 2. A link joins its node before the first request that needs the marker; what comes meanwhile waits, in order.
 3. A request is sent again only by the reply that asks for it (NOSCRIPT, a marker that has changed), and only
    while its round is open: behind a release it would leave an orphan. A release itself is never too late.
-4. A link that breaks while replies are owed leaves its client id with the node. Whatever is sent to that node
-   next, on any link, goes behind a CLIENT KILL of that id, so that nothing is executed after its own undoing.
+4. A link that breaks while replies are owed leaves its name with the node. Whatever is sent to that node
+   next, on any link, goes behind a CLIENT KILL of that client, so that nothing is executed after its own undoing.
    Releases that were lost with the connection are then said again.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from ...core.requests import Initialise, Join, Release, Request, Survey
 from ...core.votes import Answer, Cause, Tally, Vote, unknown
-from .node import Hello, Node
+from .node import Client, Hello, Node
 from .resp import ProtocolError, ReplyError, new_reader, pack
 from .scripts import ACQUIRE, RELEASE
 from .wire import FREE, Wire, decode, decode_release
@@ -95,8 +95,8 @@ class Joining:
         """Those who wait for the marker are dropped by the link itself."""
 
 
-class ClientId:
-    """The link's own question: what is this connection's id?"""
+class WhoAmI:
+    """The link's own question: as whom does the server know this connection?"""
 
     __slots__ = ("sent_at",)
 
@@ -104,9 +104,10 @@ class ClientId:
         self.sent_at = sent_at
 
     def take(self, link: Link, reply: Any) -> bytes:
-        # Where the ACL forbids CLIENT ID the reply is an error, and an orphan may live for one ttl.
-        link.client_id = reply if isinstance(reply, int) else None
-        if isinstance(reply, ReplyError) and str(reply).startswith("NOAUTH"):
+        # Where the ACL forbids CLIENT INFO the reply is an error, and an orphan may live for one ttl.
+        if isinstance(reply, bytes):
+            link.client = Client.parse(reply)
+        elif isinstance(reply, ReplyError) and str(reply).startswith("NOAUTH"):
             link.complaint = str(reply)[:160]
         return b""
 
@@ -148,17 +149,17 @@ class Farewell:
 class Kill:
     """The end of an old connection to the same node."""
 
-    __slots__ = ("client_id", "sent_at")
+    __slots__ = ("client", "sent_at")
 
-    def __init__(self, client_id: int, sent_at: float) -> None:
-        self.client_id = client_id
+    def __init__(self, client: Client, sent_at: float) -> None:
+        self.client = client
         self.sent_at = sent_at
 
     def take(self, link: Link, reply: Any) -> bytes:
         return b""
 
     def drop(self, link: Link, answer: Answer) -> None:
-        link.node.orphans.append(self.client_id)
+        link.node.orphans.append(self.client)
 
 
 class Link:
@@ -170,7 +171,7 @@ class Link:
         "_reader",
         "_tail",
         "_waiting",
-        "client_id",
+        "client",
         "complaint",
         "dead",
         "node",
@@ -181,7 +182,7 @@ class Link:
         self.node = node
         self.wire = wire
         self.dead = False
-        self.client_id: int | None = None
+        self.client: Client | None = None
         self.complaint = ""
         """Why the server is going to close the connection, if it said so."""
         self._pending: deque[Entry] = deque()
@@ -198,7 +199,7 @@ class Link:
         The scripts of every pair are loaded ahead. A node that does not know one answers NOSCRIPT, perhaps when
         the round is over: it would then miss the lock, or its release.
         """
-        data = self.send_own(ClientId(now), pack(("CLIENT", "ID")))
+        data = self.send_own(WhoAmI(now), pack(("CLIENT", "INFO")))
         for script in (RELEASE, ACQUIRE):
             data += self.send_own(Ignored(now), pack(("SCRIPT", "LOAD", script.source)))
         data += self._kills(now)
@@ -243,8 +244,8 @@ class Link:
         if self.dead:
             return
         self.dead = True
-        if self._pending and self.client_id is not None:
-            self.node.orphans.append(self.client_id)
+        if self._pending and self.client is not None:
+            self.node.orphans.append(self.client)
         answer = unknown(Cause.FAILED, self.complaint) if self.complaint else unknown(cause, detail)
         for entry in self._pending:
             entry.drop(self, answer)
@@ -350,9 +351,10 @@ class Link:
         """Ends old connections to this node, in front of what is sent next."""
         data = b""
         while self.node.orphans:
-            client_id = self.node.orphans.popleft()
-            if client_id != self.client_id:
-                data += self.send_own(Kill(client_id, now), pack(("CLIENT", "KILL", "ID", client_id)))
+            client = self.node.orphans.popleft()
+            data += self.send_own(
+                Kill(client, now), pack(("CLIENT", "KILL", "ID", client.id, "ADDR", client.address))
+            )
         return data
 
 

@@ -54,6 +54,22 @@ class Hello:
         return max(0, -(-(int(ready_at[0]) - self.now_us) // 1000))
 
 
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A connection, as its server knows it. A server that restarts counts ids anew, so the address goes with it."""
+
+    id: int
+    address: str
+
+    @classmethod
+    def parse(cls, info: bytes) -> Client | None:
+        """From CLIENT INFO."""
+        facts = dict(word.split("=", 1) for word in info.decode("utf-8", "replace").split() if "=" in word)
+        if not facts.get("id", "").isdigit() or not facts.get("addr"):
+            return None
+        return cls(int(facts["id"]), facts["addr"])
+
+
 @dataclass(slots=True)
 class Terms:
     """What every node of the fleet must agree on with this client."""
@@ -73,8 +89,8 @@ class Node:
     label: str
     terms: Terms
     health: Health = field(default_factory=Health)
-    orphans: deque[int] = field(default_factory=deque)
-    """Client ids of connections that were given up while the server still owed answers on them."""
+    orphans: deque[Client] = field(default_factory=deque)
+    """Connections that were given up while the server still owed answers on them."""
     farewells: deque[Release] = field(default_factory=lambda: deque(maxlen=FAREWELLS_MOST))
     """Releases that may not have reached it; said again as soon as there is a connection."""
     run_id: str = ""
