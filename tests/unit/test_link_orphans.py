@@ -66,7 +66,7 @@ def test_a_release_that_waited_for_the_marker_goes_behind_a_kill_too() -> None:
 
 def test_a_kill_that_was_not_answered_is_left_to_the_next_link() -> None:
     node = new_node()
-    node.orphans.append(7)
+    node.orphans.append(Client(7, "10.0.0.9:7"))
     peer = Peer(node)
     assert KILL in spoken(peer.link.begin(0.0)) + peer.release("t")[1]
     peer.link.fail(Cause.DISCONNECTED, "reset")
