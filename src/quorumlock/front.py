@@ -73,16 +73,21 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=Process.forked)
 
 
+_random_bytes = secrets.SystemRandom().randbytes
+
+
 def anonymous_token() -> str:
-    return secrets.token_hex(20)
+    return _random_bytes(20).hex()
 
 
 def token() -> str:
     """Who: unguessable, new for every attempt, with a readable `@host:pid` behind it."""
     if not Process.whoami:
-        host = "".join(c for c in socket.gethostname() if c.isalnum() or c in ".-_")[:HOST_CHARACTERS]
+        host = "".join(c for c in socket.gethostname() if c.isascii() and (c.isalnum() or c in ".-_"))[
+            :HOST_CHARACTERS
+        ]
         Process.whoami = f"@{host}:{os.getpid()}"
-    return secrets.token_bytes(20).hex() + Process.whoami
+    return _random_bytes(20).hex() + Process.whoami
 
 
 class LockerBase:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.live
 Connect = Callable[..., quorumlock.Locker]
 Make = Callable[..., Servers]
 
-NODE_TIMEOUT = 0.1
+NODE_TIMEOUT = 0.07
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +99,7 @@ def test_try_acquire_says_no_quorum_and_not_none(fleet: Servers, connect: Connec
     assert broken.value.may_linger, "paused nodes may still execute what they were sent"
 
 
+@pytest.mark.one_kind
 def test_a_held_lock_is_no_quorum_too_while_nobody_can_tell(fleet: Servers, connect: Connect) -> None:
     locks = used(connect(fleet, node_timeout=NODE_TIMEOUT))
     locks.lock("a", ttl=1).acquire()
@@ -224,6 +225,7 @@ def test_a_dead_minority_is_no_matter(make_servers: Make, connect: Connect) -> N
     assert all(fleet[dead].label in str(broken.value) for dead in range(3))
 
 
+@pytest.mark.one_kind
 def test_a_restarted_majority_waits_out_its_quarantine(make_servers: Make, connect: Connect) -> None:
     """majority-restart: nobody can lock for one max_ttl, the error counts down, and then all is well by itself."""
     fleet = make_servers(5)

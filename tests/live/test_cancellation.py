@@ -81,6 +81,7 @@ def test_a_waiting_acquire_cancelled_at_each_await_point(bench: Bench) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.one_kind
 def test_extend_cancelled_at_each_await_point(bench: Bench) -> None:
     """One node has forgotten the lock, so that healing is among the await points."""
 
@@ -123,6 +124,7 @@ def test_a_cancelled_extend_promises_no_more_than_the_nodes_keep(bench: Bench) -
     asyncio.run(main())
 
 
+@pytest.mark.one_kind
 def test_release_cancelled_at_each_await_point(bench: Bench) -> None:
     async def main() -> None:
         async with bench.locker() as locks:
@@ -178,6 +180,7 @@ def test_release_cancelled_on_a_server_that_has_forgotten_the_scripts(bench: Ben
     asyncio.run(main())
 
 
+@pytest.mark.one_kind
 def test_acquire_cancelled_on_servers_that_have_forgotten_the_scripts(bench: Bench) -> None:
     async def main() -> None:
         async with bench.locker() as locks:

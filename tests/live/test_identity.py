@@ -136,6 +136,7 @@ def test_a_marker_that_survived_a_restart_does_not_count(make_servers: Make, con
     locks.lock("b", ttl=1).acquire(timeout=3).release()
 
 
+@pytest.mark.one_kind
 def test_a_durable_fleet_trusts_a_restart_whose_marker_survived(make_servers: Make, connect: Connect) -> None:
     fleet = make_servers(3, "--appendonly", "yes", "--appendfsync", "always")
     locks = connect(fleet, durable=True, node_timeout=0.2)

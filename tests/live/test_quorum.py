@@ -28,7 +28,7 @@ def test_the_largest_minority_may_be_gone_and_no_more(nine: Servers, connect: Co
     for server in nine.servers:
         server.command("FLUSHALL")
     bearable = (count - 1) // 2
-    locks = connect(nine.urls[:count], node_timeout=0.1)
+    locks = connect(nine.urls[:count], node_timeout=0.06)
     locks.lock("a", ttl=1).acquire(timeout=1).release()
     gone = nine.servers[: bearable + 1]
     try:
@@ -37,7 +37,7 @@ def test_the_largest_minority_may_be_gone_and_no_more(nine: Servers, connect: Co
         lease = locks.lock("a", ttl=1).acquire(timeout=1)
         lease.extend()
         lease.release()
-        late = connect(nine.urls[:count], node_timeout=0.1)
+        late = connect(nine.urls[:count], node_timeout=0.06)
         late.lock("a", ttl=1).acquire(timeout=1).release()
         gone[bearable].pause()
         with pytest.raises(NoQuorum) as broken:
@@ -53,7 +53,7 @@ def test_the_largest_minority_may_be_gone_and_no_more(nine: Servers, connect: Co
 @pytest.mark.parametrize("count", [3, 9])
 def test_dead_nodes_count_like_hung_ones(connect: Connect, count: int) -> None:
     with Servers(count) as fleet:
-        locks = connect(fleet, node_timeout=0.1)
+        locks = connect(fleet, node_timeout=0.06)
         locks.lock("a", ttl=1).acquire().release()
         bearable = (count - 1) // 2
         for server in fleet.servers[:bearable]:
@@ -66,7 +66,7 @@ def test_dead_nodes_count_like_hung_ones(connect: Connect, count: int) -> None:
 
 def test_dead_nodes_count_with_asyncio_too() -> None:
     async def main(fleet: Servers) -> None:
-        async with quorumlock.connect_async(fleet.urls, max_ttl=1, node_timeout=0.1) as locks:
+        async with quorumlock.connect_async(fleet.urls, max_ttl=1, node_timeout=0.06) as locks:
             await locks.init_fleet()
             await (await locks.lock("a", ttl=1).acquire()).release()
             fleet[0].kill()

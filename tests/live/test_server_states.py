@@ -203,6 +203,7 @@ def test_a_key_of_another_type_on_one_node_is_outvoted(patient: Patient) -> None
     patient.node.command("DEL", "b")
 
 
+@pytest.mark.one_kind
 def test_loading_its_data(kind: str, connect: Connect) -> None:
     """A server that reads a big file at its start says LOADING; then it is well by itself."""
     arguments = ["--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024"]

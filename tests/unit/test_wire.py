@@ -24,9 +24,10 @@ from quorumlock.core.requests import (
 )
 from quorumlock.core.votes import Cause, Vote
 from quorumlock.engines.redis import scripts
-from quorumlock.engines.redis.resp import PlainReader, ReplyError, pack_plainly
+from quorumlock.engines.redis.resp import PlainReader, ReplyError, pack, pack_plainly
 from quorumlock.engines.redis.scripts import Script
 from quorumlock.engines.redis.wire import FREE, Wire, decode, decode_release
+from quorumlock.front import anonymous_token, token
 
 from .examples import examples
 
@@ -173,3 +174,25 @@ def test_a_long_error_is_cut() -> None:
 def test_anything_else_grants_nothing(reply: object) -> None:
     answer = decode(reply)
     assert (answer.vote, answer.cause) == (Vote.UNKNOWN, Cause.FAILED)
+
+
+@examples
+@given(
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=20), st.integers(10, 10**8), st.integers(1, 2**53)
+)
+def test_what_is_packed_from_parts_is_what_would_be_packed_as_a_whole(
+    name: str, ttl_ms: int, candidate: int
+) -> None:
+    for request in (Acquire(name, token(), ttl_ms, candidate), Release(name, anonymous_token())):
+        whole = WIRE.encode(request, source=True)
+        script = scripts.ACQUIRE if isinstance(request, Acquire) else scripts.RELEASE
+        expected = whole.replace(pack(("EVAL", script.source))[4:], pack(("EVALSHA", script.sha))[4:], 1)
+        assert WIRE.encode(request) == expected
+        assert WIRE.encode(request) == expected, "and again, when the name is known"
+
+
+def test_names_that_are_known_are_forgotten_before_they_fill_the_memory() -> None:
+    wire = Wire(prefix="", fleet="f", nodes=3, max_ttl=60, fence_ttl=240, durable=False, quarantine=True)
+    for number in range(5000):
+        wire.encode(Acquire(f"name-{number}", "t", 1000, 1))
+    assert len(wire._acquires) <= 1000
