@@ -6,6 +6,7 @@ import enum
 import functools
 import os
 import random
+import re
 import secrets
 import socket
 import threading
@@ -83,9 +84,7 @@ def anonymous_token() -> str:
 def token() -> str:
     """Who: unguessable, new for every attempt, with a readable `@host:pid` behind it."""
     if not Process.whoami:
-        host = "".join(c for c in socket.gethostname() if c.isascii() and (c.isalnum() or c in ".-_"))[
-            :HOST_CHARACTERS
-        ]
+        host = re.sub(r"[^A-Za-z0-9._-]", "", socket.gethostname())[:HOST_CHARACTERS]
         Process.whoami = f"@{host}:{os.getpid()}"
     return _random_bytes(20).hex() + Process.whoami
 

@@ -13,6 +13,9 @@ class Vote(enum.Enum):
     UNKNOWN = "unknown"  # a timeout, an error: it may have been executed
 
 
+GRANTED, REFUSED, UNKNOWN = Vote  # names that cost one look-up where a vote is cast
+
+
 class Cause(enum.Enum):
     """Why a node voted as it did. The text completes the sentence 'node X …'."""
 
@@ -116,7 +119,7 @@ class Tally:
     def cast(self, node: int, answer: Answer) -> None:
         """Enters a vote; the first one of a node that says something counts."""
         before = self.answers[node]
-        if self._frozen or (before is not None and before.vote is not Vote.UNKNOWN):
+        if self._frozen or (before is not None and before.vote is not UNKNOWN):
             return
         self.answers[node] = answer
         if before is None:
@@ -124,14 +127,14 @@ class Tally:
         else:
             self.against -= 1
         vote = answer.vote
-        if vote is Vote.GRANTED:
+        if vote is GRANTED:
             self.heard += 1
             fence = answer.fence
             if fence == self.top:
                 self.at_top += 1
             elif fence > self.top:
                 self.top, self.at_top = fence, 1
-        elif self._any_answer and vote is Vote.REFUSED:
+        elif self._any_answer and vote is REFUSED:
             self.heard += 1
         else:
             self.against += 1

@@ -29,7 +29,7 @@ READ_SIZE = 8192
 class Strand:
     """One connection: a socket, and the link that knows what its bytes mean.
 
-    Reading and writing never block, save for `wait`: where there is one node only, the reading itself is the
+    Nothing blocks, save for reading with `patience`: where there is one node only, the reading itself is the
     waiting, and a poll before it would cost a system call for nothing.
 
     `fragile` is set while bytes and bookkeeping may disagree. If an interrupt strikes then, the strand cannot
@@ -57,31 +57,18 @@ class Strand:
         if sent != len(data):
             raise OSError("the connection is clogged")
 
-    def ask(self, request: Request, packed: bytes, tally: Tally, now: float) -> None:
-        self.fragile = True
-        if data := self.link.submit(request, packed, tally, now):
-            self.send(data)
-        self.fragile = False
+    def read(self, patience: float = 0.0) -> bool:
+        """Reads what is there, or what comes within `patience` seconds; True if there was anything.
 
-    def wait(self, seconds: float) -> bool:
-        """Blocks until something was read, for about `seconds`; False if nothing came."""
-        if self._patience != seconds:
-            self._patience = seconds
-            whole = int(seconds)
-            interval = struct.pack("ll", whole, max(1, int((seconds - whole) * 1_000_000)))
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, interval)
-        return self._read(0)
+        Raises OSError or ProtocolError (a ValueError).
+        """
+        if self.tls:
+            return self._read_all()
+        if patience and patience != self._patience:
+            self._be_patient(patience)
+        return self._read_once(0 if patience else socket.MSG_DONTWAIT)
 
-    def read(self) -> bool:
-        """Reads what is there; True if there was anything. Raises OSError or ProtocolError (a ValueError)."""
-        if not self.tls:
-            return self._read(socket.MSG_DONTWAIT)
-        heard = False
-        while self._read(0):  # decrypted bytes may lie behind a TLS socket without poll seeing them
-            heard = True
-        return heard
-
-    def _read(self, flags: int) -> bool:
+    def _read_once(self, flags: int) -> bool:
         self.fragile = True
         try:
             data = self.sock.recv(READ_SIZE, flags)
@@ -94,6 +81,20 @@ class Strand:
             self.send(out)
         self.fragile = False
         return True
+
+    def _read_all(self) -> bool:
+        """Decrypted bytes may lie behind a TLS socket without poll seeing them."""
+        heard = False
+        while self._read_once(0):
+            heard = True
+        return heard
+
+    def _be_patient(self, seconds: float) -> None:
+        """Lets reading block for so long."""
+        self._patience = seconds
+        whole = int(seconds)
+        interval = struct.pack("ll", whole, max(1, int((seconds - whole) * 1_000_000)))
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, interval)
 
     def close(self, cause: Cause, detail: str) -> None:
         self.link.fail(cause, detail)
@@ -153,18 +154,21 @@ class Cable:
         tally = round_.tally
         try:
             now = self._clock()
-            if self._opened:
-                self._attach(None, now)
-            if self._watch.failing:
-                self._refresh(now)
-                leave_out(round_, self._watch.healths, self._majority, now)
-            due = self._burst(round_, now)
+            sole = self._sole
+            if sole is not None and now - sole.read_at <= self._node_timeout and round_.requests[0] is not None:
+                # One node, well and connected: nothing to choose, nothing to poll.
+                due = now + round_.timeout
+                self._ask(sole, round_.requests[0], self._engine.wire.encode(round_.requests[0]), tally, now)
+            else:
+                due = self._begin(round_, now)
             while not tally.decided and now < due:
                 sole = self._sole
                 if sole is None or self._opening:
                     due = self._wait(round_, due - now, due)
                 else:
-                    self._listen(sole, round_.timeout, due - now)
+                    # The whole timeout as such, though a little of it has passed: so it need not be set anew.
+                    left = due - now
+                    self._read(sole, round_.timeout if left > 0.9 * round_.timeout else left)
                 if not tally.decided:
                     now = self._clock()
         except BaseException:
@@ -179,21 +183,14 @@ class Cable:
         for node in give_up(round_):
             self._watch.failed(node, Cause.SILENT.value)
 
-    def _listen(self, sole: Strand, timeout: float, left: float) -> None:
-        """Waits for the only node there is."""
-        try:
-            # The whole timeout as such, though a little of it has passed: so it need not be set anew.
-            heard = sole.wait(timeout if left > 0.9 * timeout else left)
-        except (OSError, ValueError) as error:
-            self._drop(sole, Cause.DISCONNECTED, str(error))
-            return
-        if heard:
-            self._heard(sole)
-
-    def _heard(self, strand: Strand) -> None:
-        strand.read_at = self._clock()
+    def _begin(self, round_: Round, now: float) -> float:
+        """Chooses whom to ask, and asks; gives the time until which to wait."""
+        if self._opened:
+            self._attach(None, now)
         if self._watch.failing:
-            self._watch.answered(strand.node)
+            self._refresh(now)
+            leave_out(round_, self._watch.healths, self._majority, now)
+        return self._burst(round_, now)
 
     def _wait(self, round_: Round, left: float, due: float) -> float:
         """Reads from whoever answers, and connects whoever was opened; gives the time until which to wait."""
@@ -225,10 +222,7 @@ class Cable:
                 continue
             if request is not last:
                 packed, last = self._engine.wire.encode(request), request
-            try:
-                strand.ask(request, packed, tally, now)
-            except (OSError, ValueError) as error:
-                self._drop(strand, Cause.DISCONNECTED, str(error))
+            self._ask(strand, request, packed, tally, now)
         return self._due(round_, now) if waits else now + round_.timeout
 
     def _due(self, round_: Round, now: float) -> float:
@@ -240,14 +234,27 @@ class Cable:
                 due = max(due, now + (2 * round_.timeout if met else self._engine.connect_timeout))
         return due
 
-    def _read(self, strand: Strand) -> None:
+    def _ask(self, strand: Strand, request: Request, packed: bytes, tally: Tally, now: float) -> None:
+        strand.fragile = True
         try:
-            heard = strand.read()
+            data = strand.link.submit(request, packed, tally, now)
+            if data:
+                strand.send(data)
+        except (OSError, ValueError) as error:
+            self._drop(strand, Cause.DISCONNECTED, str(error))
+        strand.fragile = False
+
+    def _read(self, strand: Strand, patience: float = 0.0) -> None:
+        """Reads what is there, or what comes within `patience` seconds."""
+        try:
+            heard = strand.read(patience)
         except (OSError, ValueError) as error:
             self._drop(strand, Cause.DISCONNECTED, str(error))
             return
         if heard:
-            self._heard(strand)
+            strand.read_at = self._clock()
+            if self._watch.failing:
+                self._watch.answered(strand.node)
 
     def _refresh(self, now: float) -> None:
         """Looks at every strand that was not read for a while."""
@@ -310,10 +317,11 @@ class Cable:
             self._poll.register(strand.fd, select.POLLIN)
             try:
                 strand.send(strand.link.begin(now))
-                if round_ is not None and request is not None and waited_for:
-                    strand.ask(request, self._engine.wire.encode(request), round_.tally, now)
             except OSError as error:
                 self._drop(strand, Cause.DISCONNECTED, str(error))
+                continue
+            if round_ is not None and request is not None and waited_for:
+                self._ask(strand, request, self._engine.wire.encode(request), round_.tally, now)
 
     def _drop(self, strand: Strand, cause: Cause, detail: str) -> None:
         self._strands[strand.node] = self._sole = None
