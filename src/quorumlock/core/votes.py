@@ -119,35 +119,37 @@ class Tally:
     def cast(self, node: int, answer: Answer) -> None:
         """Enters a vote; the first one of a node that says something counts."""
         before = self.answers[node]
-        if self._frozen or (before is not None and before.vote is not UNKNOWN):
-            return
-        self.answers[node] = answer
-        if before is None:
-            self.missing -= 1
-        else:
+        if before is not None or self._frozen:
+            if self._frozen or before is None or before.vote is not UNKNOWN:
+                return
             self.against -= 1
+        else:
+            self.missing -= 1
+        self.answers[node] = answer
         vote = answer.vote
         if vote is GRANTED:
             self.heard += 1
-            fence = answer.fence
-            if fence == self.top:
+            if answer.fence > self.top:
+                self.top, self.at_top = answer.fence, 1
+            elif answer.fence == self.top:
                 self.at_top += 1
-            elif fence > self.top:
-                self.top, self.at_top = fence, 1
-        elif self._any_answer and vote is REFUSED:
+        elif vote is REFUSED and self._any_answer:
             self.heard += 1
         else:
             self.against += 1
-        if self.decided:
-            return
-        if self._patient:
-            self.decided = self.missing == 0
-        elif self.heard >= self.needed:
+        if not self.decided and self._can_be_decided():
             self.decided = True
-        elif self.heard + self.missing < self.needed:
-            self.decided = not self._reasoned or self.missing == 0 or self.able
-        if self.decided and self.on_decided is not None:
-            self.on_decided()
+            if self.on_decided is not None:
+                self.on_decided()
+
+    def _can_be_decided(self) -> bool:
+        if self._patient:
+            return self.missing == 0
+        if self.heard >= self.needed:
+            return True
+        if self.heard + self.missing >= self.needed:
+            return False
+        return not self._reasoned or self.missing == 0 or self.able
 
     def freeze(self) -> None:
         """Judgement is passed: an answer that comes during the clean-up must not change the reasons given."""

@@ -129,6 +129,7 @@ class Cable:
 
     def __init__(self, engine: Engine, watch: Watch, clock: Callable[[], float], node_timeout: float) -> None:
         self._engine = engine
+        self._encode = engine.wire.encode
         self._watch = watch
         self._clock = clock
         self._node_timeout = node_timeout
@@ -154,23 +155,17 @@ class Cable:
         tally = round_.tally
         try:
             now = self._clock()
-            sole = self._sole
-            if sole is not None and now - sole.read_at <= self._node_timeout and round_.requests[0] is not None:
+            sole, request = self._sole, round_.requests[0]
+            if sole is not None and request is not None and now - sole.read_at <= self._node_timeout:
                 # One node, well and connected: nothing to choose, nothing to poll.
                 due = now + round_.timeout
-                self._ask(sole, round_.requests[0], self._engine.wire.encode(round_.requests[0]), tally, now)
+                self._ask(sole, request, self._encode(request), tally, now)
+                if not sole.link.dead:
+                    self._read(sole, round_.timeout)
             else:
                 due = self._begin(round_, now)
-            while not tally.decided and now < due:
-                sole = self._sole
-                if sole is None or self._opening:
-                    due = self._wait(round_, due - now, due)
-                else:
-                    # The whole timeout as such, though a little of it has passed: so it need not be set anew.
-                    left = due - now
-                    self._read(sole, round_.timeout if left > 0.9 * round_.timeout else left)
-                if not tally.decided:
-                    now = self._clock()
+            if not tally.decided:
+                self._wait(round_, due)
         except BaseException:
             tally.close()
             for strand in self._strands:
@@ -192,18 +187,19 @@ class Cable:
             leave_out(round_, self._watch.healths, self._majority, now)
         return self._burst(round_, now)
 
-    def _wait(self, round_: Round, left: float, due: float) -> float:
-        """Reads from whoever answers, and connects whoever was opened; gives the time until which to wait."""
-        for fd, _ in self._poll.poll(left * 1000):
-            strand = self._by_fd.get(fd)
-            if strand is not None:
-                self._read(strand)
-            elif self._bell is not None and fd == self._bell.fd:
-                self._bell.hear()
-                now = self._clock()
-                self._attach(round_, now)
-                due = self._due(round_, now)
-        return due
+    def _wait(self, round_: Round, due: float) -> None:
+        """Reads from whoever answers, and connects whoever was opened, until the round is decided or due."""
+        tally = round_.tally
+        while not tally.decided and (left := due - self._clock()) > 0:
+            for fd, _ in self._poll.poll(left * 1000):
+                strand = self._by_fd.get(fd)
+                if strand is not None:
+                    self._read(strand)
+                elif self._bell is not None and fd == self._bell.fd:
+                    self._bell.hear()
+                    now = self._clock()
+                    self._attach(round_, now)
+                    due = self._due(round_, now)
 
     def _burst(self, round_: Round, now: float) -> float:
         """Writes the round's requests to all nodes; gives the time until which to wait."""
@@ -221,7 +217,7 @@ class Cable:
                 waits |= self._open(node, round_, now)
                 continue
             if request is not last:
-                packed, last = self._engine.wire.encode(request), request
+                packed, last = self._encode(request), request
             self._ask(strand, request, packed, tally, now)
         return self._due(round_, now) if waits else now + round_.timeout
 
@@ -321,7 +317,7 @@ class Cable:
                 self._drop(strand, Cause.DISCONNECTED, str(error))
                 continue
             if round_ is not None and request is not None and waited_for:
-                self._ask(strand, request, self._engine.wire.encode(request), round_.tally, now)
+                self._ask(strand, request, self._encode(request), round_.tally, now)
 
     def _drop(self, strand: Strand, cause: Cause, detail: str) -> None:
         self._strands[strand.node] = self._sole = None

@@ -210,6 +210,14 @@ class Link:
 
     def submit(self, request: Request, packed: bytes, tally: Tally, now: float) -> bytes:
         """The bytes to send for `request`, whose common part is `packed`; none yet while the link is joining."""
+        tail = self._tail
+        if tail is None or self.node.orphans or type(request) is Join:
+            return self._submit_slowly(request, packed, tally, now)
+        self._pending.append(Call(request, tally, self.node.index, now))
+        return packed if type(request) in FREE else packed + tail
+
+    def _submit_slowly(self, request: Request, packed: bytes, tally: Tally, now: float) -> bytes:
+        """The same where there is more to do: a node to join, old connections to end."""
         if self._tail is not None and isinstance(request, Join):
             tally.cast(self.node.index, Answer(Vote.GRANTED, Cause.AGREED))
             return b""
@@ -217,7 +225,7 @@ class Link:
         if self._joining:
             self._waiting.append(call)
             return b""
-        kills = self._kills(now) if self.node.orphans else b""
+        kills = self._kills(now)
         if isinstance(request, FREE):
             data = packed
         elif self._tail is None:
@@ -226,7 +234,7 @@ class Link:
         else:
             data = packed + self._tail
         self._pending.append(call)
-        return kills + data if kills else data
+        return kills + data
 
     def receive(self, data: bytes) -> bytes:
         """Takes in what the socket gave; returns what has to be sent in turn. Raises ProtocolError."""
