@@ -327,7 +327,9 @@ class LeaseBase(Generic[EventT]):
 
     def _releasing(self) -> Steps[Tally]:
         grant = self._grant
-        return redlock.release(self._locker._fleet, grant.name, grant.token, grant.ttl, grant.route)
+        # A node that never was sent the token need not hear of its end, and one that hangs need not owe an answer.
+        tally = None if grant.healed else grant.tally
+        return redlock.release(self._locker._fleet, grant.name, grant.token, grant.ttl, grant.route, tally)
 
     def _released(self, tally: Tally) -> None:
         self._freed = True

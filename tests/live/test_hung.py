@@ -112,7 +112,8 @@ def test_hung_nodes_take_part_again_when_they_resume(fleet: Servers, connect: Co
     end = time.monotonic() + 0.3
     while time.monotonic() < end:
         locks.lock("a", ttl=1).acquire(timeout=1).release()
-    assert [event.node for event in news if isinstance(event, events.NodeDown)] == [fleet[0].label]
+    down = [event.node for event in news if isinstance(event, events.NodeDown)]
+    assert down.count(fleet[0].label) == 1, "told once; a loaded machine may make others late, too"
     fleet[0].resume()
 
     def takes_part() -> bool:
@@ -120,7 +121,7 @@ def test_hung_nodes_take_part_again_when_they_resume(fleet: Servers, connect: Co
             return eventually(lambda: get(fleet[0], "b") == lease.token, 0.02)
 
     assert eventually(takes_part, 2)
-    assert [event.node for event in news if isinstance(event, events.NodeUp)] == [fleet[0].label]
+    assert [event.node for event in news if isinstance(event, events.NodeUp)].count(fleet[0].label) == 1
     assert eventually(lambda: not exists(fleet[0], "a"), 0.5), "an attempt of the pause outlived its release"
 
 

@@ -225,3 +225,22 @@ def test_an_effect_is_all_a_procedure_yields() -> None:
     with pytest.raises(NotAcquired):
         client.run(watched())
     assert {kind.__name__ for kind in kinds} == {"Round", "Sleep"}
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_node_that_hangs_for_long_is_not_connected_to_again_and_again(joined: bool) -> None:
+    """Every release to it is owed an answer; when too many are owed, the connection is given up, and once only."""
+    world = World(5)
+    nodes = [VirtualNode(world, index) for index in range(3)]
+    client = VirtualRunner(world, nodes, max_ttl=MAX_TTL)
+    client.run(fleet.initialise(client.fleet, False))
+    if joined:
+        client.run(fleet.muster(client.fleet))
+    nodes[0].pause()
+    before, began = nodes[0].new_client_id(), world.now
+    for _ in range(2000):
+        grant = client.run(redlock.acquire(client.fleet, "x", TTL))
+        assert isinstance(grant, redlock.Grant)
+        client.run(redlock.release(client.fleet, "x", grant.token, TTL, grant.route))
+    connections = nodes[0].new_client_id() - before - 1
+    assert 1 <= connections <= 2 + 2 * (world.now - began), "more than one for every probe"

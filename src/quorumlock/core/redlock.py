@@ -44,6 +44,8 @@ class Grant:
     """How many nodes had to be raised to the fence in a second round."""
     released: bool = False
     """Set before a release is sent: from then on nothing is healed."""
+    healed: bool = False
+    """Was any node given the lock after the acquire?"""
     asked_at: float = 0.0
     """When it was first asked for."""
 
@@ -214,6 +216,7 @@ def heal(fleet: Fleet, grant: Grant, tally: Tally) -> Steps[tuple[str, ...]]:
     forgot = tally.caused(Cause.ABSENT)
     if not forgot or grant.released:
         return ()
+    grant.healed = True
     requests: list[Request | None] = [None] * len(fleet.nodes)
     for node in forgot:
         requests[node] = Heal(grant.name, grant.token, round(grant.ttl * 1000), grant.fence)

@@ -246,5 +246,6 @@ class Board:
                 continue
             if strand.link.overfull:
                 strand.abort(Cause.SILENT, "too many answers owed")
+                self.watch.failed(strand.node, Cause.SILENT.value)  # or it would be connected to at once
             elif strand.link.overdue(now, self._node_timeout) and now >= self.watch.healths[strand.node].probe_at:
                 self.watch.failed(strand.node, Cause.SILENT.value)

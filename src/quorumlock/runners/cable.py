@@ -263,6 +263,7 @@ class Cable:
         self._read(strand)
         if strand.link.overfull:
             self._drop(strand, Cause.SILENT, "too many answers owed")
+            self._watch.failed(strand.node, Cause.SILENT.value)  # or it would be connected to at once
         elif strand.link.overdue(now, self._node_timeout) and now >= self._watch.healths[strand.node].probe_at:
             self._watch.failed(strand.node, Cause.SILENT.value)
         return self._strands[strand.node]

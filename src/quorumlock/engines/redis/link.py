@@ -269,7 +269,7 @@ class Link:
 
     @property
     def overfull(self) -> bool:
-        return len(self._pending) > OWED_MOST
+        return len(self._pending) + len(self._waiting) > OWED_MOST
 
     def overdue(self, now: float, timeout: float) -> bool:
         """Has the node been silent for longer than `timeout`?"""

@@ -15,7 +15,7 @@ from .wire import FORMAT
 
 logger = logging.getLogger("quorumlock")
 
-FAREWELLS_MOST = 1000
+FAREWELLS_MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
