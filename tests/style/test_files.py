@@ -107,7 +107,7 @@ def test_the_check_sees_a_trace_of_a_machine(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["src/work/x", "the work/life", "unix:/run/redis.sock", "/tmp/x", "https://a.b/home/x"]
+    "text", ["src/home/x", "the work/life", "unix:/run/redis.sock", "/tmp/x", "https://a.b/home/x"]
 )
 def test_the_check_lets_pass_what_belongs_to_no_machine(text: str) -> None:
     assert machine_traces(text) == []
