@@ -7,16 +7,17 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .errors import ConfigurationError, Unsupported
+from .errors import ConfigurationError
 from .options import Settings
-from .retry import Jitter, Retry
+from .retry import DEFAULT_RETRY, Retry
 
 if TYPE_CHECKING:
     from .aio.locker import AsyncLocker
     from .engines.base import Engine
     from .sync.locker import Locker
 
-SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
+SERVERS = ("redis", "rediss", "unix", "valkey", "valkeys")
+STORES = ("sqlite", "memory")
 
 
 def connect(
@@ -30,7 +31,7 @@ def connect(
     durable: bool = False,
     fence_ttl: float = 86400.0,
     identify: bool = True,
-    retry: Retry = Jitter(0.2),  # noqa: B008 - an immutable value
+    retry: Retry = DEFAULT_RETRY,
     patience: float = 5.0,
     group: str | None = None,
     clients: Sequence[Any] | None = None,
@@ -38,7 +39,8 @@ def connect(
 ) -> Locker:
     """A Locker on the nodes of `urls`; it connects on first use.
 
-    `urls`: one URL, several separated by commas, or a list; None reads QUORUMLOCK_URL. `clients`: redis-py
+    `urls`: one URL, several separated by commas, or a list; None reads QUORUMLOCK_URL, and without it keeps the
+    locks of this machine in a SQLite file of this user's. `clients`: redis-py
     clients to take the connection settings from, instead of URLs.
     `prefix`: put in front of every key. `node_timeout`: how long to wait for a node. `drift`: by how much clock
     rates may differ. `max_ttl`: the longest ttl, and how long a node that may have lost its memory votes for
@@ -77,7 +79,7 @@ def connect_async(
     durable: bool = False,
     fence_ttl: float = 86400.0,
     identify: bool = True,
-    retry: Retry = Jitter(0.2),  # noqa: B008 - an immutable value
+    retry: Retry = DEFAULT_RETRY,
     patience: float = 5.0,
     group: str | None = None,
     clients: Sequence[Any] | None = None,
@@ -109,10 +111,20 @@ def _engine(urls: str | Sequence[str] | None, clients: Sequence[Any] | None, set
     listed = [] if clients is not None else _listed(urls)
     for url in listed:
         scheme, mark, _ = url.partition("://")
-        if not mark or scheme not in SCHEMES:
-            known = ", ".join(f"{one}://" for one in SCHEMES)
+        if not mark or scheme not in SERVERS + STORES:
+            known = ", ".join(f"{one}://" for one in SERVERS + STORES)
             what = f"unknown URL scheme {scheme[:20]!r}" if mark else "a URL without a scheme"
             raise ConfigurationError(f"{what}; known: {known}")
+        if scheme in STORES and len(listed) > 1:
+            raise ConfigurationError(f"{scheme}:// keeps the locks by itself: it cannot be one of several nodes")
+    if listed and listed[0].startswith("sqlite://"):
+        from .engines.sqlite import SqliteEngine
+
+        return SqliteEngine(listed[0], settings)
+    if listed and listed[0].startswith("memory://"):
+        from .engines.memory import MemoryEngine
+
+        return MemoryEngine(listed[0], settings)
     from .engines.redis import RedisEngine
 
     return RedisEngine(listed, clients, settings)
@@ -121,11 +133,7 @@ def _engine(urls: str | Sequence[str] | None, clients: Sequence[Any] | None, set
 def _listed(urls: str | Sequence[str] | None) -> list[str]:
     """One URL per node."""
     if urls is None:
-        urls = os.environ.get("QUORUMLOCK_URL")
-        if not urls:
-            raise Unsupported(
-                "no URL was given and QUORUMLOCK_URL is not set: the embedded engine is not in this version yet"
-            )
+        urls = os.environ.get("QUORUMLOCK_URL") or "sqlite://"
     if isinstance(urls, str):
         urls = re.split(r",(?=[A-Za-z][A-Za-z0-9+.-]*://)", urls)
     if isinstance(urls, bytes) or not isinstance(urls, Sequence) or not urls:

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import enum
-import functools
-import os
+import inspect
 import random
-import re
-import secrets
-import socket
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -18,9 +13,10 @@ from . import options
 from .core import redlock, waiting
 from .core.effects import Steps
 from .core.fleet import Fleet
+from .core.keeper import DUE_AFTER
 from .core.redlock import Grant
 from .core.votes import Tally
-from .errors import LeaseClosed, LeaseLost, LossReason, NoQuorum
+from .errors import ConfigurationError, LeaseClosed, LeaseLost, LossReason, NoQuorum
 from .events import (
     Acquired,
     Broken,
@@ -34,19 +30,14 @@ from .events import (
     Released,
     logger,
 )  # fmt: skip
+from .keeping import NOT_KEPT, Hold, KeeperBase, collected
 from .options import LockOptions, Settings
+from .process import Process, anonymous_token, token
+from .retry import DEFAULT_RETRY
 
 if TYPE_CHECKING:
-    from .core.redlock import Extension
+    from .core.renewal import Extension
     from .engines.base import Engine
-
-HOST_CHARACTERS = 32
-
-if hasattr(time, "CLOCK_BOOTTIME"):
-    clock: Callable[[], float] = functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-else:
-    clock = time.monotonic
-"""Seconds that never jump and, where the system can, go on while the machine is suspended."""
 
 
 class Default(enum.Enum):
@@ -55,50 +46,20 @@ class Default(enum.Enum):
     TIMEOUT = "the timeout of the lock"
 
 
-class Process:
-    """Facts of this process that a fork changes."""
-
-    generation = 0
-    whoami = ""
-    mutex = threading.Lock()
-    """Guards the few lines in which any lease changes its state."""
-
-    @classmethod
-    def forked(cls) -> None:
-        cls.generation += 1
-        cls.whoami = ""
-        cls.mutex = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=Process.forked)
-
-
-_random_bytes = secrets.SystemRandom().randbytes
-
-
-def anonymous_token() -> str:
-    return _random_bytes(20).hex()
-
-
-def token() -> str:
-    """Who: unguessable, new for every attempt, with a readable `@host:pid` behind it."""
-    if not Process.whoami:
-        host = re.sub(r"[^A-Za-z0-9._-]", "", socket.gethostname())[:HOST_CHARACTERS]
-        Process.whoami = f"@{host}:{os.getpid()}"
-    return _random_bytes(20).hex() + Process.whoami
-
-
 class LockerBase:
     """A client of one fleet: its settings, its nodes and its events."""
+
+    _keeper: KeeperBase
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self.engine = engine
         self._settings = settings
         self._bus = Bus()
+        asked = settings.retry
+        self._retry = getattr(engine, "polling", asked) if asked == DEFAULT_RETRY else asked
         self._fleet = Fleet(
             engine.labels,
-            clock,
+            engine.clock,
             time.time,
             random.random,
             token if settings.identify else anonymous_token,
@@ -107,6 +68,11 @@ class LockerBase:
         )
         for node in engine.nodes:
             node.on_quarantine = self._quarantined
+
+    def _employ(self, keeper: KeeperBase) -> None:
+        self._keeper = keeper
+        if attend := getattr(self.engine, "attend", None):
+            attend(keeper)  # an engine whose clock is not the machine's: it can jump
 
     def subscribe(self, callback: Callable[[Event], object]) -> Callable[[], None]:
         """Calls `callback` with every event of this Locker; what is returned ends that.
@@ -149,13 +115,14 @@ class LockBase:
         chosen, settings = self._options, self._locker._settings
         within = chosen.timeout if timeout is Default.TIMEOUT else options.checked_timeout(timeout)
         return waiting.acquire_within(
-            self._fleet, self._name, chosen.ttl, within, settings.retry, settings.patience
+            self._fleet, self._name, chosen.ttl, within, self._locker._retry, settings.patience
         )
 
     def _trying(self) -> Steps[Grant | None]:
         return waiting.try_acquire(self._fleet, self._name, self._options.ttl)
 
     def _forgoing(self, grant: Grant) -> Steps[Tally]:
+        grant.over = True
         return redlock.release(self._fleet, grant.name, grant.token, grant.ttl, grant.route)
 
     def _looking(self) -> Steps[Tally]:
@@ -175,28 +142,38 @@ EventT = TypeVar("EventT", bound=Any)
 class LeaseBase(Generic[EventT]):
     """The only proof of holding a lock. May be handed to another thread or task."""
 
-    __slots__ = ("__weakref__", "_busy", "_closed", "_event", "_forks", "_freed", "_grant", "_locker", "_note",
-                 "_on_lost", "_reason")  # fmt: skip
-
     _new_event: Callable[[], EventT]
     _new_lock: Callable[[], Any]
+
+    # What few leases ever change is said once, for all of them: a lease is made for every acquire.
+    _closed = False
+    _freed = False
+    _reason: LossReason | None = None
+    _event: EventT | None = None
+    _busy: Any = None
+    _fate = LossReason.EXPIRED
+    """Why it is lost, should its time run out."""
+    _owner_gone: Callable[[], bool] | None = None
 
     def __init__(self, locker: LockerBase, grant: Grant, chosen: LockOptions) -> None:
         self._locker = locker
         self._grant = grant
-        self._note = chosen.note
-        self._on_lost = chosen.on_lost
-        self._closed = False
-        self._freed = False
-        self._reason: LossReason | None = None
-        self._event: EventT | None = None
-        self._busy: Any = None
+        self._options = chosen
         self._forks = Process.generation
+        self._hold = hold = Hold(self, collected)
+        hold.grant = grant
+        if chosen.keep:
+            hold.keep_until = grant.asked_at + chosen.max_hold
+            hold.due_at = grant.valid_until - grant.ttl * DUE_AFTER
+        else:
+            hold.keep_until = NOT_KEPT
+            hold.due_at = grant.valid_until
+        locker._keeper.watch(hold)
         bus = locker._bus
         if bus.listening:
             if grant.confirmed:
                 bus.emit(Confirmed(grant.name, grant.fence, grant.confirmed))
-            bus.emit(Acquired(grant.name, grant.fence, clock() - grant.asked_at, grant.tally))
+            bus.emit(Acquired(grant.name, grant.fence, locker._fleet.clock() - grant.asked_at, grant.tally))
 
     @property
     def name(self) -> str:
@@ -231,7 +208,7 @@ class LeaseBase(Generic[EventT]):
     @property
     def note(self) -> str | None:
         """What the lock's `note` said."""
-        return self._note
+        return self._options.note
 
     @property
     def held(self) -> bool:
@@ -240,7 +217,7 @@ class LeaseBase(Generic[EventT]):
 
     @property
     def lost(self) -> EventT:
-        """An event that is set when the loss of the lease is noticed."""
+        """An event that is set when the lease is lost."""
         with Process.mutex:
             if self._event is None:
                 self._event = self._new_event()
@@ -252,7 +229,7 @@ class LeaseBase(Generic[EventT]):
         """Seconds for which the lease is certainly valid; 0 once it is released, lost or over."""
         if self._closed or self._reason is not None or self._forks != Process.generation:
             return 0.0
-        return max(0.0, self._grant.valid_until - clock())
+        return max(0.0, self._grant.valid_until - self._locker._fleet.clock())
 
     def check(self) -> None:
         """Raises LeaseLost, or LeaseClosed after a release; returns only while the lease is valid."""
@@ -272,8 +249,8 @@ class LeaseBase(Generic[EventT]):
             return
         if self._forks != Process.generation:
             self._lose(LossReason.FORKED)
-        elif clock() >= self._grant.valid_until:
-            self._lose(LossReason.EXPIRED)
+        elif self._locker._fleet.clock() >= self._grant.valid_until:
+            self._lose(self._fate)
 
     def _lose(self, reason: LossReason) -> None:
         """The lease is gone; tells once."""
@@ -281,16 +258,27 @@ class LeaseBase(Generic[EventT]):
             if self._closed or self._reason is not None:
                 return
             self._reason = reason
+        self._hold.drop()
+        self._announce(reason)
+
+    def _announce(self, reason: LossReason) -> None:
+        """Tells of the loss, in the thread that noticed it."""
+        with Process.mutex:
             if self._event is not None:
                 self._event.set()
         if self._locker._bus.listening:
             self._locker._bus.emit(Lost(self.name, self.fence, reason))
-        if self._on_lost is not None:
-            try:
-                self._on_lost(self)
-            except Exception:
-                # The callback is the user's; the loss is told all the same, by check() and at the exit.
-                logger.exception("on_lost of %r failed", self.name)
+        if self._options.on_lost is not None:
+            self._call_back()
+
+    def _call_back(self) -> Any:
+        """Calls `on_lost`; what it returns."""
+        assert self._options.on_lost is not None
+        try:
+            return self._options.on_lost(self)
+        except Exception:
+            # The callback is the user's; the loss is told all the same, by check() and at the exit.
+            logger.exception("on_lost of %r failed", self.name)
 
     def _loss(self) -> LeaseLost:
         assert self._reason is not None
@@ -302,7 +290,7 @@ class LeaseBase(Generic[EventT]):
             if self._freed:
                 return False
             self._closed = True
-            self._grant.released = True
+        self._hold.drop()
         # A forked child is not the owner: neither is the parent's lock its to release, nor the connection to use.
         return self._forks == Process.generation
 
@@ -340,3 +328,31 @@ class LeaseBase(Generic[EventT]):
         """What to raise at the end of a block whose body succeeded."""
         self._notice()
         return self._loss() if self._reason is not None else None
+
+
+def naming(value: object) -> Callable[..., str]:
+    """For a decorator: what makes the name of a lock from the arguments of a call."""
+    if callable(value):
+        return value
+    fixed = options.name(value)
+    return lambda *_, **__: fixed
+
+
+def plain_function(parameter: str, value: object) -> None:
+    if not callable(value) or inspect.iscoroutinefunction(value) or _yields(value):
+        raise ConfigurationError(
+            f"{parameter} is for plain functions, not {options.shown(value)}: a coroutine function belongs to an "
+            "AsyncLocker, and a generator would go on outside of the lock"
+        )
+
+
+def coroutine_function(parameter: str, value: object) -> None:
+    if not inspect.iscoroutinefunction(value):
+        raise ConfigurationError(
+            f"{parameter} is for coroutine functions (async def), not {options.shown(value)}: a plain function "
+            "belongs to a Locker, and a generator would go on outside of the lock"
+        )
+
+
+def _yields(value: object) -> bool:
+    return inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value)

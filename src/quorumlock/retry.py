@@ -34,6 +34,10 @@ class Jitter:
         return self.most * (0.1 + 0.9 * random())
 
 
+DEFAULT_RETRY = Jitter(0.2)
+"""What `connect` does unless told; an engine that knows better may do better."""
+
+
 @dataclass(frozen=True, slots=True)
 class Exponential:
     """A jittered delay that doubles from `first` up to `most` seconds."""

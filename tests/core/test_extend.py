@@ -7,11 +7,12 @@ from itertools import permutations, product
 
 import pytest
 
-from quorumlock.core import redlock
+from quorumlock.core import renewal
 from quorumlock.core.effects import Round, Steps
 from quorumlock.core.fleet import Fleet
-from quorumlock.core.redlock import Extension, Grant, extend, heal
-from quorumlock.core.requests import Extend, Heal
+from quorumlock.core.redlock import Grant
+from quorumlock.core.renewal import Extension, extend, heal, kept
+from quorumlock.core.requests import Extend, Heal, Kept, Release
 from quorumlock.core.votes import Answer, Cause, Tally
 from quorumlock.errors import LossReason
 
@@ -32,6 +33,7 @@ from .driver import (
 )
 
 OTHER_KIND = refused(Cause.OTHER_KIND)
+LEASE = Kept("job", "mine", 8000, 9)
 SAID: tuple[Answer | None, ...] = (DONE, HELD, ABSENT, OTHER_KIND, LOST_LINE, SILENT, LEFT_OUT)
 
 
@@ -67,7 +69,7 @@ def check(said: Sequence[Answer | None], order: Sequence[int]) -> str:
         performers.append(everyone(DONE))
     extension = world.run(extend(world.fleet, grant, 8.0), performers)
 
-    assert asked(world.effects[0]) == dict.fromkeys(range(count), Extend("job", "mine", 8000, 9))
+    assert asked(world.effects[0]) == dict.fromkeys(range(count), Extend((LEASE,), shorten=True))
     assert all(round_.route is grant.route for round_ in world.rounds)
     if len(yes) >= majority:
         until = pytest.approx(world.now + 8.0 - 0.082)
@@ -77,7 +79,7 @@ def check(said: Sequence[Answer | None], order: Sequence[int]) -> str:
         assert extension.reason is None
         assert extension.healed == tuple(world.fleet.nodes[n] for n in sorted(forgot))
         if forgot:
-            assert asked(world.effects[1]) == dict.fromkeys(forgot, Heal("job", "mine", 8000, 9))
+            assert asked(world.effects[1]) == dict.fromkeys(forgot, Heal((LEASE,)))
             assert world.rounds[1].everyone
         return "extended"
     assert extension.valid_until is None
@@ -85,8 +87,8 @@ def check(said: Sequence[Answer | None], order: Sequence[int]) -> str:
     assert (grant.valid_until, grant.ttl) == (before, 10.0)
     if count - len(gone) < majority:
         taken = any(one is HELD for one in known.values())
-        assert extension.reason is (LossReason.TAKEN if taken else LossReason.EXPIRED)
-        return "taken" if taken else "expired"
+        assert extension.reason is (LossReason.TAKEN if taken else LossReason.BROKEN)
+        return "taken" if taken else "broken"
     assert extension.reason is None
     return "unknown"
 
@@ -97,13 +99,13 @@ def test_every_combination_of_answers_ends_as_the_rules_say(count: int) -> None:
     for said in product(SAID, repeat=count):
         if said.count(LEFT_OUT) <= count - (count // 2 + 1):
             outcomes |= {check(said, order) for order in permutations(range(count))}
-    assert outcomes == {"extended", "taken", "expired", "unknown"}
+    assert outcomes == {"extended", "taken", "broken", "unknown"}
 
 
 def test_five_nodes_need_three() -> None:
     assert check((DONE, DONE, DONE, HELD, HELD), (3, 4, 0, 1, 2)) == "extended"
     assert check((DONE, DONE, HELD, ABSENT, ABSENT), (0, 1, 2, 3, 4)) == "taken"
-    assert check((DONE, DONE, ABSENT, ABSENT, OTHER_KIND), (0, 1, 2, 3, 4)) == "expired"
+    assert check((DONE, DONE, ABSENT, ABSENT, OTHER_KIND), (0, 1, 2, 3, 4)) == "broken"
     assert check((DONE, DONE, ABSENT, ABSENT, SILENT), (0, 1, 2, 3, 4)) == "unknown"
 
 
@@ -115,9 +117,9 @@ def test_silence_is_not_a_loss() -> None:
 def healing_first(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:
     """A canary: heals before it knows that the extension succeeded."""
     tally = fleet.tally()
-    request = Extend(grant.name, grant.token, round(ttl * 1000), grant.fence)
+    request = Extend((kept(grant, ttl),), shorten=True)
     yield Round(fleet.to_all(request), tally, fleet.timeout(ttl), grant.route)
-    yield from heal(fleet, grant, tally)
+    yield from heal(fleet, [grant], [Extension(tally, valid_until=1e9)], grant.route)
     return Extension(tally, reason=LossReason.EXPIRED)
 
 
@@ -204,7 +206,7 @@ def test_nothing_is_healed_once_the_lease_is_released() -> None:
     grant = world.grant()
 
     def released() -> None:
-        grant.released = True
+        grant.over = True
 
     extension = world.run(extend(world.fleet, grant, 10.0), [then(votes(ABSENT, DONE, DONE), released)])
     assert extension.healed == ()
@@ -214,5 +216,28 @@ def test_nothing_is_healed_once_the_lease_is_released() -> None:
 def test_healing_follows_only_those_who_said_absent() -> None:
     world = World(5)
     said = votes(HELD, ABSENT, DONE, DONE, DONE)
-    world.run(redlock.extend(world.fleet, world.grant(), 10.0), [said, everyone(DONE)])
+    world.run(renewal.extend(world.fleet, world.grant(), 10.0), [said, everyone(DONE)])
     assert set(only(world.effects[1], Heal)) == {1}
+
+
+def test_what_is_released_while_it_is_healed_is_released_behind_the_healing() -> None:
+    """Another thread sent the release, over another connection; the node executed it before the healing."""
+    world = World(3)
+    grant = world.grant()
+
+    def released() -> None:
+        grant.over = True
+
+    healing = then(everyone(DONE), released)
+    world.run(extend(world.fleet, grant, 10.0), [votes(ABSENT, DONE, DONE), healing, everyone(DONE)])
+    assert only(world.effects[2], Release) == {0: Release("job", "mine")}
+    assert world.rounds[2].route is world.rounds[1].route
+
+
+def test_the_keeper_is_told_while_its_holder_extends() -> None:
+    world = World(3)
+    grant = world.grant()
+    seen = []
+    world.run(extend(world.fleet, grant, 10.0), [then(everyone(DONE), lambda: seen.append(grant.extending))])
+    assert seen == [True]
+    assert not grant.extending

@@ -30,7 +30,7 @@ def test_a_renewed_lease_takes_one_round() -> None:
 @pytest.mark.parametrize(
     ("said", "reason"),
     [((HELD, HELD, HELD), LossReason.TAKEN), ((ABSENT, HELD, HELD), LossReason.TAKEN),
-     ((ABSENT, ABSENT, ABSENT), LossReason.EXPIRED)],
+     ((ABSENT, ABSENT, ABSENT), LossReason.BROKEN)],
 )  # fmt: skip
 def test_a_lease_that_the_nodes_call_gone_is_lost_at_once(said: tuple[Answer, ...], reason: LossReason) -> None:
     world = World(3)
@@ -84,7 +84,7 @@ def test_what_a_minority_has_just_renewed_is_released(left: float) -> None:
     others = ABSENT if left > 1 else LOST_LINE
     performers = [votes(DONE, others, others), everyone(DONE)]
     lost = lose(world, performers, left=left)
-    assert lost.reason is (LossReason.EXPIRED if left > 1 else LossReason.UNREACHABLE)
+    assert lost.reason is (LossReason.BROKEN if left > 1 else LossReason.UNREACHABLE)
     assert set(only(world.rounds[-1], Release)) == {0, 1, 2}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quorumlock.core import redlock, waiting
+from quorumlock.core import redlock, renewal, waiting
 from quorumlock.core.effects import Round, Route, Sleep, Steps
 from quorumlock.core.redlock import acquire
 from quorumlock.core.requests import Acquire, Confirm, Extend, Heal, Join, Release
@@ -153,7 +153,7 @@ def test_an_extension_that_is_interrupted_leaves_the_lease_as_it_may_have_become
     world = World(3)
     grant = world.grant(left=5.0, ttl=10.0)
     error = strike()
-    assert world.interrupt(redlock.extend(world.fleet, grant, 2.0), [], error) is error
+    assert world.interrupt(renewal.extend(world.fleet, grant, 2.0), [], error) is error
     assert only(world.effects[0], Extend)
     assert len(world.effects) == 1
     assert grant.valid_until == pytest.approx(world.now + 2.0 - 0.022), "it may have been shortened somewhere"
@@ -164,7 +164,7 @@ def test_a_healing_that_is_interrupted_does_not_take_back_the_extension() -> Non
     world = World(3)
     grant = world.grant(left=1.0)
     error = Cancelled()
-    steps = redlock.extend(world.fleet, grant, 10.0)
+    steps = renewal.extend(world.fleet, grant, 10.0)
     assert world.interrupt(steps, [votes(ABSENT, DONE, DONE)], error) is error
     assert only(world.effects[0], Heal)
     assert grant.valid_until == pytest.approx(world.now + 10.0 - 0.102)

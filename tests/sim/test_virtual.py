@@ -76,7 +76,7 @@ def live(client: VirtualRunner, story: Story) -> Steps[None]:
             held.until = min(held.until, grant.valid_until)
             continue
         held.until = min(held.until, world.now)
-        grant.released = True
+        grant.over = True
         yield from redlock.release(client.fleet, "x", grant.token, TTL, grant.route)
         yield Sleep(world.random.random() * 0.1)
 

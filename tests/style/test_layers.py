@@ -6,19 +6,22 @@ import pytest
 
 from .source import MODULES, imported_modules
 
-GROUND = {"errors", "options", "retry", "events"}
+GROUND = {"errors", "options", "retry", "events", "clocks"}
 BELOW: dict[str, set[str]] = {
     "errors": set(),
     "options": {"errors"},
     "retry": {"options"},
     "events": set(),
+    "clocks": set(),
     "core": {"core", "errors", "options", "retry"},
     "engines": {"engines", "core", *GROUND},
     "runners": {"runners", "core", "engines.base", *GROUND},
     "runners.virtual": {"runners", "core", "engines", *GROUND},
-    "front": {"core", *GROUND},
-    "sync": {"sync", "front", "runners", "core", *GROUND},
-    "aio": {"aio", "front", "runners", "core", *GROUND},
+    "process": set(),
+    "keeping": {"core", "process", *GROUND},
+    "front": {"core", "keeping", "process", *GROUND},
+    "sync": {"sync", "front", "keeping", "process", "runners", "core", *GROUND},
+    "aio": {"aio", "front", "keeping", "process", "runners", "core", *GROUND},
     "connecting": {"sync", "aio", "engines", *GROUND},
     "lab": {"lab", "", *GROUND},
     "cli": {"cli", "lab", "", *GROUND},

@@ -30,6 +30,10 @@ WAITING = {
 """What talks to nodes, and is awaited on the asyncio side."""
 
 
+def awaited(kind: type, name: str) -> bool:
+    return name in WAITING and (kind, name) != (Locker, "locked")  # which is the decorator, not the question
+
+
 def public(kind: type) -> dict[str, Any]:
     """Everything a user may touch, under the name it has for threads."""
     found = {}
@@ -40,7 +44,7 @@ def public(kind: type) -> dict[str, Any]:
 
 
 def told(text: str | None) -> str:
-    return (text or "").replace("Async", "")
+    return (text or "").replace("Async", "").replace("Coroutine[Any, Any, T]", "T")
 
 
 def signature(function: Callable[..., object]) -> str:
@@ -61,7 +65,7 @@ def differences(sync: type, aio: type) -> list[str]:
         if callable(one):
             if signature(one) != signature(other):
                 found.append(f"{name}: {signature(one)} and {signature(other)}")
-            if inspect.iscoroutinefunction(one) or inspect.iscoroutinefunction(other) is not (name in WAITING):
+            if inspect.iscoroutinefunction(one) or inspect.iscoroutinefunction(other) is not awaited(sync, name):
                 found.append(f"{name}: only what talks to nodes is awaited, and only for asyncio")
     return sorted(found)
 
@@ -101,6 +105,8 @@ CONTRACT = {
                 "identify", "retry", "patience", "group", "clients", "fleet"],
     "Locker.lock": ["self", "name", "ttl", "timeout", "keep", "max_hold", "reentrant", "fair", "lock_delay",
                     "at_least", "note", "on_lost"],
+    "Locker.locked": ["self", "name", "ttl", "timeout", "keep", "max_hold", "reentrant", "fair", "lock_delay",
+                      "at_least", "note", "on_lost"],
     "Lock.acquire": ["self", "timeout"],
     "Lock.try_acquire": ["self"],
     "Lock.locked": ["self"],

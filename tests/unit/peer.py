@@ -62,6 +62,8 @@ def _spoken(command: list[bytes]) -> str:
         return " ".join(_NAMES.get(word, word.decode()) for word in command)
     name = _NAMES[command[1]] + ("!" if command[0] == b"EVAL" else "")
     arguments = command[3 + int(command[2]) :]
+    if name.startswith(("extend", "heal")):
+        arguments = arguments[1:]  # the token of the first lease stands behind fence_ttl
     if name.startswith("join"):
         return name.replace("join", arguments[0].decode())
     return f"{name} {arguments[0].decode()}" if arguments else name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ import redis.sentinel
 import quorumlock
 from quorumlock import ConfigurationError, Unsupported
 
-SCHEMES = ["redis", "rediss", "unix", "valkey", "valkeys"]
+SCHEMES = ["redis", "rediss", "unix", "valkey", "valkeys", "sqlite", "memory"]
 
 
 @pytest.fixture(params=[quorumlock.connect, quorumlock.connect_async], ids=["threads", "asyncio"])
@@ -112,14 +113,17 @@ def test_no_url_reads_the_environment(connect: Callable[..., Any], monkeypatch: 
 
 
 @pytest.mark.parametrize("value", [None, ""])
-def test_no_url_at_all_says_what_to_do(
-    connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, value: str | None
+def test_no_url_at_all_is_a_file_of_this_users(
+    connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: str | None
 ) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv("QUORUMLOCK_URL", raising=False)
     if value is not None:
         monkeypatch.setenv("QUORUMLOCK_URL", value)
-    with pytest.raises(Unsupported, match="QUORUMLOCK_URL"):
-        connect()
+    locker = connect()
+    assert locker.engine.name == "sqlite"
+    assert str(tmp_path) in repr(locker)
+    assert not list(tmp_path.iterdir()), "it connects on first use"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorumlock.core.requests import Acquire, Confirm, Extend, Join, Look
+from quorumlock.core.requests import Acquire, Confirm, Extend, Join, Kept, Look
 from quorumlock.core.votes import Cause, Vote, unknown
 from quorumlock.engines.redis.link import OWED_MOST
 from quorumlock.engines.redis.node import Client
@@ -99,7 +99,7 @@ def test_a_script_is_sent_whole_behind_what_was_sent_meanwhile() -> None:
 
 
 @pytest.mark.parametrize(
-    "request_", [Acquire("job", "t", 10, 1), Confirm("job", "t", 1, 2), Extend("job", "t", 9, 1)]
+    "request_", [Acquire("job", "t", 10, 1), Confirm("job", "t", 1, 2), Extend((Kept("job", "t", 9, 1),))]
 )
 def test_a_request_is_not_sent_again_after_its_round_was_closed(request_: Acquire | Confirm | Extend) -> None:
     """Behind a release it would leave an orphan."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlock.core.requests import Acquire, Extend, Initialise, Join, Survey
+from quorumlock.core.requests import Acquire, Extend, Initialise, Join, Kept, Survey
 from quorumlock.core.votes import Cause, Vote
 from quorumlock.engines.redis.resp import ReplyError
 
@@ -140,15 +140,15 @@ def test_a_script_that_is_missing_while_the_link_joins_again_is_still_sent_whole
     peer = Peer().joined()
     peer.acquire("a")
     extending = peer.tally()
-    assert peer.ask(Extend("job", "b", 1000, 1), extending) == ["extend b"]
+    assert peer.ask(Extend((Kept("job", "b", 1000, 1),)), extending) == ["extend b"]
     assert peer.answer(STRANGER, NOSCRIPT) == ["join"]
     sent = peer.answer(hello("new", OTHER))
     assert sent[0] == "acquire a"
     peer.answer([1, 1])
     if sent[1] == "extend b":
         assert peer.answer(NOSCRIPT) == ["extend! b"]
-    peer.answer([1, 9])
-    assert vote(extending).fence == 9
+    peer.answer([1, b"y"])
+    assert vote(extending).vote is Vote.GRANTED
 
 
 @pytest.mark.parametrize(

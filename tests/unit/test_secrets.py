@@ -140,14 +140,14 @@ def test_no_password_of_a_client_is_shown(caplog: pytest.LogCaptureFixture) -> N
 def test_a_token_is_never_shown_whole() -> None:
     from quorumlock.core.effects import Route
     from quorumlock.core.redlock import Grant
-    from quorumlock.front import anonymous_token, token
     from quorumlock.options import LockOptions
+    from quorumlock.process import anonymous_token, token
     from quorumlock.sync.lease import Lease
 
     locker = quorumlock.connect("redis://a")
     for secret in (token(), anonymous_token()):
         tally = locker._fleet.tally()
         grant = Grant("job", secret, 1, 10.0, 0.0, tally, Route())
-        lease = Lease(locker, grant, LockOptions(10.0, None, True, 1.0, None, None))
+        lease = Lease(locker, grant, LockOptions(10.0, None, False, 1.0, None, None))
         assert secret[:12] not in f"{lease!r} {lease}"
         assert lease.token == secret

@@ -9,7 +9,7 @@ import socket
 import pytest
 
 import quorumlock
-from quorumlock.front import HOST_CHARACTERS, Process, anonymous_token, token
+from quorumlock.process import HOST_CHARACTERS, Process, anonymous_token, token
 
 
 def test_a_token_is_twenty_random_bytes_and_says_who_behind_them() -> None:

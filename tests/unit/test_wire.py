@@ -17,6 +17,7 @@ from quorumlock.core.requests import (
     Heal,
     Initialise,
     Join,
+    Kept,
     Look,
     Release,
     Request,
@@ -27,7 +28,7 @@ from quorumlock.engines.redis import scripts
 from quorumlock.engines.redis.resp import PlainReader, ReplyError, pack, pack_plainly
 from quorumlock.engines.redis.scripts import Script
 from quorumlock.engines.redis.wire import FREE, Wire, decode, decode_release
-from quorumlock.front import anonymous_token, token
+from quorumlock.process import anonymous_token, token
 
 from .examples import examples
 
@@ -35,13 +36,17 @@ WIRE = Wire(
     prefix="app:", fleet="f00d", nodes=3, max_ttl=60.0, fence_ttl=86400.0, durable=False, quarantine=True
 )  # fmt: skip
 KEYS = (3, "app:job", "app:ql:fence:{app:job}", "app:ql:node")
+MORE = (5, *KEYS[1:], "app:x", "app:ql:fence:{app:x}")
+MINE, OTHER = Kept("job", "me", 10_000, 5), Kept("x", "you", 9_000, 8)
 TERMS = (1, "f00d", 3, 60_000, 0, 1)
 
 SAID: list[tuple[Request, Script, tuple[object, ...]]] = [
     (Acquire("job", "me", 10_000, 17), scripts.ACQUIRE, (*KEYS, "me", 10_000, 17, 15_000_000, 86_400_000)),
     (Confirm("job", "me", 4, 5), scripts.CONFIRM, (*KEYS, "me", 4, 5, 86_400_000)),
-    (Extend("job", "me", 10_000, 5), scripts.EXTEND, (*KEYS, "me", 10_000, 5, 86_400_000)),
-    (Heal("job", "me", 10_000, 5), scripts.HEAL, (*KEYS, "me", 10_000, 5, 86_400_000)),
+    (Extend((MINE,), True), scripts.EXTEND, (*KEYS, 86_400_000, "me", 10_000, 5, 1)),
+    (Extend((MINE, OTHER)), scripts.EXTEND, (*MORE, 86_400_000, "me", 10_000, 5, "you", 9_000, 8, 0)),
+    (Heal((MINE,)), scripts.HEAL, (*KEYS, 86_400_000, "me", 10_000, 5)),
+    (Heal((MINE, OTHER)), scripts.HEAL, (*MORE, 86_400_000, "me", 10_000, 5, "you", 9_000, 8)),
     (Break("job"), scripts.BREAK, (*KEYS, 86_400_000)),
     (Look("job"), scripts.LOOK, KEYS),
     (Release("job", "me"), scripts.RELEASE, (1, "app:job", "me")),
@@ -134,6 +139,23 @@ def test_every_script_that_needs_a_marker_checks_it_first() -> None:
 def test_a_scripts_reply_is_a_vote(reply: list[int], vote: Vote, cause: Cause, fence: int, wait_ms: int) -> None:
     answer = decode(reply)
     assert (answer.vote, answer.cause, answer.fence, answer.wait_ms) == (vote, cause, fence, wait_ms)
+
+
+@pytest.mark.parametrize(
+    ("said", "vote", "causes"),
+    [
+        (b"y", Vote.GRANTED, [Cause.AGREED]),
+        (b"yyy", Vote.GRANTED, [Cause.AGREED] * 3),
+        (b"n", Vote.REFUSED, [Cause.HELD]),
+        (b"aa", Vote.REFUSED, [Cause.ABSENT] * 2),
+        (b"ynak", Vote.REFUSED, [Cause.AGREED, Cause.HELD, Cause.ABSENT, Cause.OTHER_KIND]),
+        (b"y?", Vote.REFUSED, [Cause.AGREED, Cause.FAILED]),
+    ],
+)
+def test_a_reply_about_many_leases_says_why_for_each(said: bytes, vote: Vote, causes: list[Cause]) -> None:
+    answer = decode([1, said])
+    assert answer.vote is vote
+    assert [answer.of(lease) for lease in range(len(said))] == causes
 
 
 @pytest.mark.parametrize(

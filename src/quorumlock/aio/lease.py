@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import LeaseLost
+from ..errors import LeaseLost, LossReason
 from ..front import LeaseBase
+from ..process import Process
 
 if TYPE_CHECKING:
+    from .keeper import LoopDesk
     from .locker import AsyncLocker
+
+_callbacks: set[asyncio.Task[Any]] = set()
+"""Tasks of `on_lost`, which nobody else holds."""
 
 
 class AsyncLease(LeaseBase[asyncio.Event]):
     """The only proof of holding a lock. May be handed to another thread or task."""
 
-    __slots__ = ()
     _locker: AsyncLocker
     _new_event = staticmethod(asyncio.Event)
     _new_lock = staticmethod(asyncio.Lock)
+
+    _task: asyncio.Task[Any] | None = None
+    """Whose block it is."""
+    _interrupted = False
+    """Was that task cancelled because the lease was lost?"""
+    _cancellations = 0
 
     async def extend(self, ttl: float | None = None) -> None:
         """Renews the lease for `ttl` seconds from now (default: its own); raises LeaseLost if it is gone."""
@@ -39,12 +51,48 @@ class AsyncLease(LeaseBase[asyncio.Event]):
             self._released(tally)
 
     async def __aenter__(self) -> AsyncLease:
+        self._enter()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         lost = self._loss_on_exit()
+        task, self._task = self._task, None
+        mine = False
+        if self._interrupted and task is not None:
+            # As asyncio.timeout does it: if this was the only cancellation, it was ours, and goes no further.
+            self._interrupted = False
+            mine = task.uncancel() <= self._cancellations and isinstance(error, asyncio.CancelledError)
         await self.release()
-        if lost is not None and error is None:
-            raise lost
+        if lost is not None and (mine or error is None):
+            raise lost from error
+
+    def _enter(self, *, owned: bool = False) -> None:
+        """The running task is inside a block of this lease: cancelled when it is lost."""
+        task = asyncio.current_task()
+        if task is None:
+            return
+        self._task = task
+        self._cancellations = task.cancelling()
+        if owned:
+            known = weakref.ref(task)
+            self._owner_gone = lambda: (owner := known()) is None or owner.done()
+
+    def _announce(self, reason: LossReason) -> None:
+        if self._forks == Process.generation:  # else the loop, too, is the parent's
+            cast("LoopDesk", self._hold.desk).in_loop(lambda: self._tell(reason))
+
+    def _tell(self, reason: LossReason) -> None:
+        super()._announce(reason)
+        task = self._task
+        if task is not None and not task.done() and task is not asyncio.current_task():
+            self._interrupted = True
+            task.cancel(f"the lease of {self.name!r} is lost: {reason.value}")
+
+    def _call_back(self) -> None:
+        told = super()._call_back()
+        if inspect.iscoroutine(told):
+            callback = asyncio.get_running_loop().create_task(told)
+            _callbacks.add(callback)
+            callback.add_done_callback(_callbacks.discard)

@@ -42,6 +42,7 @@ class AsyncLock(LockBase):
 
     async def __aenter__(self) -> AsyncLease:
         lease = await self.acquire()
+        lease._enter(owned=True)
         self._entered.setdefault(asyncio.current_task(), []).append(lease)
         return lease
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .. import options
 from ..core import fleet, redlock
-from ..front import LockerBase, clock
+from ..front import LockerBase, coroutine_function, naming
 from ..options import LockOptions, Settings
+from .keeper import AsyncKeeper
 from .lease import AsyncLease
 from .lock import AsyncLock
 
 if TYPE_CHECKING:
     from ..engines.base import Engine
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -26,8 +29,10 @@ class AsyncLocker(LockerBase):
         from ..runners.aio import AioRunner
 
         super().__init__(engine, settings)
-        self._runner = AioRunner(engine, clock, settings.node_timeout, self._bus)
+        self._runner = AioRunner(engine, settings.node_timeout, self._bus)
         self._run = self._runner.run
+        self._keeper: AsyncKeeper
+        self._employ(AsyncKeeper(self._fleet, self._run))
 
     def lock(
         self,
@@ -46,14 +51,51 @@ class AsyncLocker(LockerBase):
         """The lock of that name. Nothing is sent until it is acquired.
 
         `ttl`: how long a lease lives without renewal. `timeout`: how long to wait for it (None: as long as it
-        takes). `note`: a word about the holder. `on_lost`: called with the lease when its loss is noticed.
-        `keep` and `max_hold` are for the keeper, which is not in this version yet: extend() long work yourself.
+        takes). `keep`: renew it in the background, for `max_hold` seconds at most. `note`: a word about the
+        holder. `on_lost`: called with the lease when it is lost.
         """
         chosen = LockOptions.checked(
             self._settings, ttl=ttl, timeout=timeout, keep=keep, max_hold=max_hold, reentrant=reentrant,
             fair=fair, lock_delay=lock_delay, at_least=at_least, note=note, on_lost=on_lost,
         )  # fmt: skip
         return AsyncLock(self, name, chosen)
+
+    def locked(
+        self,
+        name: str | Callable[..., str],
+        ttl: float = 10.0,
+        timeout: float | None = None,
+        keep: bool = True,
+        max_hold: float = 86400.0,
+        reentrant: bool = False,
+        fair: bool = False,
+        lock_delay: float = 0.0,
+        at_least: float = 0.0,
+        note: str | None = None,
+        on_lost: Callable[[AsyncLease], object] | None = None,
+    ) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
+        """A decorator: every call of the function runs under the lock of that name.
+
+        `name` may be a function that makes the name from the call's arguments. The other options are those of
+        `lock`. A function that needs its lease is better written with a block of its own.
+        """
+        chosen = LockOptions.checked(
+            self._settings, ttl=ttl, timeout=timeout, keep=keep, max_hold=max_hold, reentrant=reentrant,
+            fair=fair, lock_delay=lock_delay, at_least=at_least, note=note, on_lost=on_lost,
+        )  # fmt: skip
+        named = naming(name)
+
+        def decorate(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+            coroutine_function("locked", function)
+
+            @functools.wraps(function)
+            async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+                async with AsyncLock(self, named(*args, **kwargs), chosen):
+                    return await function(*args, **kwargs)
+
+            return call
+
+        return decorate
 
     async def break_(self, name: str) -> None:
         """Forces a lock open on all nodes, whoever holds it, and raises its fence; raises NoQuorum."""
@@ -69,6 +111,7 @@ class AsyncLocker(LockerBase):
 
     async def aclose(self) -> None:
         """Closes all connections. Leases that were not released end by their ttl."""
+        await self._keeper.stop()
         await self._runner.close()
 
     async def __aenter__(self) -> AsyncLocker:

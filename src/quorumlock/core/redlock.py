@@ -1,4 +1,4 @@
-"""The quorum protocol: acquire, confirm, extend, heal, release, break, look.
+"""The quorum protocol: acquire, confirm, release, break, look. (Extend and heal are in `renewal.py`.)
 
 Rules, numbered because the proofs lean on them:
 
@@ -18,11 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from ..errors import LossReason
 from .effects import Round, Route, Steps
 from .fence import behind, confirmed
 from .fleet import Fleet, muster, refuse_misfits
-from .requests import Acquire, Break, Confirm, Extend, Heal, Look, Release, Request
+from .requests import Acquire, Break, Confirm, Look, Release, Request
 from .validity import valid_until
 from .votes import UNSENT, Answer, Cause, Tally, Vote
 
@@ -42,8 +41,10 @@ class Grant:
     route: Route
     confirmed: int = 0
     """How many nodes had to be raised to the fence in a second round."""
-    released: bool = False
-    """Set before a release is sent: from then on nothing is healed."""
+    over: bool = False
+    """Set before a release is sent, and when the lease is lost: from then on nothing is renewed or healed."""
+    extending: bool = False
+    """Is its holder extending it? Its keeper stands back then."""
     healed: bool = False
     """Was any node given the lock after the acquire?"""
     asked_at: float = 0.0
@@ -174,55 +175,6 @@ def release(
             if answer is not None:
                 heard.cast(node, answer)
     return heard
-
-
-@dataclass(slots=True)
-class Extension:
-    """What one round of extending came to: `reason` set means lost; neither set means: nobody can tell."""
-
-    tally: Tally
-    valid_until: float | None = None
-    reason: LossReason | None = None
-    healed: tuple[str, ...] = ()
-
-
-def extend(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:
-    """One round of renewal; heals nodes that have forgotten the lock if a majority still has it."""
-    started_at = fleet.clock()
-    if started_at >= grant.valid_until:
-        return Extension(fleet.tally(), reason=LossReason.EXPIRED)
-    until = valid_until(started_at, ttl, fleet.drift)
-    before = grant.valid_until
-    grant.valid_until = min(before, until)
-    tally = fleet.tally()
-    request = Extend(grant.name, grant.token, round(ttl * 1000), grant.fence)
-    yield Round(fleet.to_all(request), tally, fleet.timeout(ttl), grant.route)
-    if fleet.clock() >= before:
-        return Extension(tally, reason=LossReason.EXPIRED)
-    if tally.won:
-        grant.valid_until = until
-        grant.ttl = ttl
-        healed = yield from heal(fleet, grant, tally)
-        return Extension(tally, valid_until=until, healed=healed)
-    gone = tally.caused(Cause.HELD) + tally.caused(Cause.ABSENT) + tally.caused(Cause.OTHER_KIND)
-    if len(fleet.nodes) - len(gone) < fleet.majority:
-        reason = LossReason.TAKEN if tally.caused(Cause.HELD) else LossReason.EXPIRED
-        return Extension(tally, reason=reason)
-    return Extension(tally)
-
-
-def heal(fleet: Fleet, grant: Grant, tally: Tally) -> Steps[tuple[str, ...]]:
-    """Gives the lock again to the nodes that said, in a round that succeeded, that they do not have it."""
-    forgot = tally.caused(Cause.ABSENT)
-    if not forgot or grant.released:
-        return ()
-    grant.healed = True
-    requests: list[Request | None] = [None] * len(fleet.nodes)
-    for node in forgot:
-        requests[node] = Heal(grant.name, grant.token, round(grant.ttl * 1000), grant.fence)
-    healed = Tally(fleet.nodes, len(forgot), asked=len(forgot), patient=True)
-    yield Round(requests, healed, fleet.timeout(grant.ttl), grant.route, everyone=True)
-    return tuple(fleet.nodes[node] for node, _ in healed.granted())
 
 
 def break_(fleet: Fleet, name: str) -> Steps[Tally]:

@@ -27,22 +27,29 @@ class Confirm(NamedTuple):
     fence: int
 
 
-class Extend(NamedTuple):
-    """Renew the lock if it is still mine."""
+class Kept(NamedTuple):
+    """One lease, in a request that may be about many."""
 
     name: str
     token: str
     ttl_ms: int
     fence: int
+
+
+class Extend(NamedTuple):
+    """Renew each of these locks where it is still mine.
+
+    Without `shorten` a lock that has more time left keeps it: a renewal that arrives late undoes nothing.
+    """
+
+    leases: tuple[Kept, ...]
+    shorten: bool = False
 
 
 class Heal(NamedTuple):
-    """Store the lock again on a node that has forgotten it."""
+    """Store these locks again on a node that has forgotten them."""
 
-    name: str
-    token: str
-    ttl_ms: int
-    fence: int
+    leases: tuple[Kept, ...]
 
 
 class Release(NamedTuple):

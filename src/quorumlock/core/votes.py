@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 
@@ -56,13 +56,29 @@ UNSENT = frozenset({Cause.LEFT_OUT, Cause.UNREACHABLE})
 
 
 class Answer(NamedTuple):
-    """One node's vote. `wait_ms` is what is left of the holder's time, or of the quarantine."""
+    """One node's vote. `wait_ms` is what is left of the holder's time, or of the quarantine.
+
+    To a request about many leases it is GRANTED if all of them are; `each` says why for each lease, where they
+    differ.
+    """
 
     vote: Vote
     cause: Cause
     fence: int = 0
     wait_ms: int = 0
     detail: str = ""
+    each: tuple[Cause, ...] = ()
+
+    def of(self, lease: int) -> Cause:
+        """What it says of one lease, if it was asked about many."""
+        return self.each[lease] if self.each else self.cause
+
+
+def of_each(causes: Sequence[Cause]) -> Answer:
+    """The answer to a request about many leases: AGREED grants, everything else refuses."""
+    told = next((cause for cause in causes if cause is not Cause.AGREED), Cause.AGREED)
+    vote = Vote.GRANTED if told is Cause.AGREED else Vote.REFUSED
+    return Answer(vote, told, each=() if all(cause is told for cause in causes) else tuple(causes))
 
 
 def unknown(cause: Cause, detail: str = "") -> Answer:
@@ -178,6 +194,14 @@ class Tally:
     def caused(self, cause: Cause) -> list[int]:
         """Nodes that voted for this cause."""
         return [i for i, a in enumerate(self.answers) if a is not None and a.cause is cause]
+
+    def part(self, lease: int) -> Tally:
+        """The votes on one lease, of a round about many."""
+        part = Tally(self.nodes, self.needed, patient=True)
+        for node, answer in enumerate(self.answers):
+            if answer is not None:
+                part.cast(node, of_each([answer.of(lease)]) if answer.each else answer)
+        return part
 
     def all_refused(self) -> bool:
         """Every node has answered, and none has or may have granted."""

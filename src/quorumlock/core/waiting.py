@@ -10,7 +10,8 @@ from ..errors import AcquireTimeout, LeaseLost, LockHeld, LossReason, NoQuorum, 
 from ..retry import Retry
 from .effects import Sleep, Steps
 from .fleet import Fleet
-from .redlock import Extension, Grant, Refusal, acquire, extend, release
+from .redlock import Grant, Refusal, acquire, release
+from .renewal import Extension, extend
 
 
 def acquire_within(

@@ -1,10 +1,15 @@
-"""What runners ask of an engine and of its links. An engine need not derive from anything."""
+"""What runners ask of an engine and of its links. An engine need not derive from anything.
+
+There are two kinds. Most are a way to servers: nodes, connections, bytes (`WireEngine`). A *store* answers by
+itself, in the thread that asks (`Store`): there is nothing to connect to and nothing to wait for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from ..core.effects import Round
 from ..core.health import Health
 from ..core.requests import Request
 from ..core.votes import Cause, Tally
@@ -43,16 +48,47 @@ class Encoder(Protocol):
 
 
 class Engine(Protocol):
-    """Nodes, and ways to them."""
+    """What keeps the locks, as far as a Locker is concerned."""
 
     name: str
-    connect_timeout: float
-    """For how long a round may wait for a first connection; a connection may take longer, behind its back."""
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Seconds that never jump: what `remaining()` is measured with."""
 
     @property
     def nodes(self) -> Sequence[Node]: ...
     @property
     def labels(self) -> tuple[str, ...]: ...
+
+
+@runtime_checkable
+class Store(Engine, Protocol):
+    """An engine that answers by itself."""
+
+    blocking: bool
+    """May an answer take so long that an event loop should not wait for it?"""
+
+    def perform(self, round_: Round) -> None:
+        """Casts a vote for every request of the round; raises EngineError or ConfigurationError instead.
+
+        Called by any thread, also by several at a time. What it raises was not executed, or may have been:
+        the caller undoes it.
+        """
+
+    def close(self) -> None:
+        """Lets go of what is open; may be called while other threads are in `perform`."""
+
+    def forget(self) -> None:
+        """In a forked child: what is open belongs to the parent, and is neither used nor closed."""
+
+
+class WireEngine(Engine, Protocol):
+    """Nodes, and ways to them."""
+
+    connect_timeout: float
+    """For how long a round may wait for a first connection; a connection may take longer, behind its back."""
+
     @property
     def wire(self) -> Encoder: ...
     def new_link(self, index: int) -> Link: ...

@@ -10,17 +10,21 @@ and then awaited in a task of its own, where a second cancellation does not reac
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from ..core.effects import Effect, Round, Sleep, Steps
-from ..engines.base import Engine, Link
+from ..engines.base import Engine, Link, Store, WireEngine
 from ..errors import ConfigurationError
 from ..events import Bus
 from . import board
 from .base import Watch, advance, ended
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 T = TypeVar("T")
 
@@ -70,13 +74,12 @@ class Board(board.Board):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: WireEngine,
         watch: Watch,
-        clock: Callable[[], float],
         node_timeout: float,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        super().__init__(engine, watch, clock, node_timeout, loop, self._start_connecting)
+        super().__init__(engine, watch, node_timeout, loop, self._start_connecting)
         self.asyncio_loop = loop
         self._connecting: set[asyncio.Task[None]] = set()
 
@@ -125,15 +128,76 @@ class Board(board.Board):
                 strand.broken("its event loop was closed")
 
 
+class Started(Protocol):
+    """A round that is under way."""
+
+    def end(self) -> None: ...
+
+
+class Given:
+    """A round that was given to a store."""
+
+    __slots__ = ("_round",)
+
+    def __init__(self, round_: Round) -> None:
+        self._round = round_
+
+    def end(self) -> None:
+        self._round.tally.close()
+
+
+class StoreBoard:
+    """Takes rounds of one asyncio loop to a store: at once, or, where that may block, in a thread of its own.
+
+    It is one thread, so that a release is executed behind what it undoes.
+    """
+
+    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
+        self._store = store
+        self._loop = loop
+        self._thread: ThreadPoolExecutor | None = None
+
+    def start(self, round_: Round) -> tuple[Started, asyncio.Future[None]]:
+        """Sends a round; what to end, and what to wait for first."""
+        if self._store.blocking:
+            if self._thread is None:
+                from concurrent.futures import ThreadPoolExecutor
+
+                self._thread = ThreadPoolExecutor(1, "quorumlock-store")
+            return Given(round_), self._loop.run_in_executor(self._thread, self._store.perform, round_)
+        future: asyncio.Future[None] = self._loop.create_future()
+        try:
+            self._store.perform(round_)
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+        return Given(round_), future
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    async def close(self) -> None:
+        self.bury()
+
+    def bury(self) -> None:
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
+
+
 class AioRunner:
     """Performs effects in the running event loop."""
 
-    def __init__(self, engine: Engine, clock: Callable[[], float], node_timeout: float, bus: Bus) -> None:
+    def __init__(self, engine: Engine, node_timeout: float, bus: Bus) -> None:
         self._engine = engine
-        self._clock = clock
-        self._node_timeout = node_timeout
-        self._watch = Watch(engine, clock, bus)
-        self._boards: dict[asyncio.AbstractEventLoop, Board] = {}
+        self._new_board: Callable[[asyncio.AbstractEventLoop], Board | StoreBoard]
+        if isinstance(engine, Store):
+            self._new_board = functools.partial(StoreBoard, engine)
+        else:
+            wired = cast(WireEngine, engine)
+            watch = Watch(wired, bus)
+            self._new_board = functools.partial(Board, wired, watch, node_timeout)
+        self._boards: dict[asyncio.AbstractEventLoop, Board | StoreBoard] = {}
         self._buried: list[object] = []
         self._cleaning: set[asyncio.Task[Any]] = set()
         self._closed = False
@@ -180,7 +244,7 @@ class AioRunner:
         task.add_done_callback(self._cleaning.discard)
         return await asyncio.shield(task)
 
-    async def _finish(self, steps: Steps[T], started: tuple[board.Pending, asyncio.Future[None]] | None) -> T:
+    async def _finish(self, steps: Steps[T], started: tuple[Started, asyncio.Future[None]] | None) -> T:
         if started is not None:
             pending, future = started
             try:
@@ -189,7 +253,7 @@ class AioRunner:
                 pending.end()
         return await self.run(steps)
 
-    def _start(self, effect: Effect) -> tuple[board.Pending, asyncio.Future[None]] | None:
+    def _start(self, effect: Effect) -> tuple[Started, asyncio.Future[None]] | None:
         """Starts a clean-up round so that it is on its way whatever happens to its task."""
         if not isinstance(effect, Round):
             return None
@@ -198,7 +262,7 @@ class AioRunner:
         on.flush()
         return started
 
-    def _board(self) -> Board:
+    def _board(self) -> Board | StoreBoard:
         if self._closed:
             raise ConfigurationError("this Locker is closed")
         loop = asyncio.get_running_loop()
@@ -206,8 +270,7 @@ class AioRunner:
         if on is None:
             for other in [one for one in self._boards if one.is_closed()]:
                 self._boards.pop(other).bury()
-            on = Board(self._engine, self._watch, self._clock, self._node_timeout, loop)
-            self._boards[loop] = on
+            on = self._boards[loop] = self._new_board(loop)
         return on
 
     async def close(self) -> None:
@@ -219,6 +282,8 @@ class AioRunner:
         on = self._boards.pop(asyncio.get_running_loop(), None)
         if on is not None:
             await on.close()
+        if isinstance(self._engine, Store):
+            self._engine.close()
 
     def forget(self) -> None:
         """In a forked child: the connections are the parent's, and so is what its selector knows of them.
@@ -227,6 +292,8 @@ class AioRunner:
         """
         self._buried.append(self._boards)
         self._boards = {}
+        if isinstance(self._engine, Store):
+            self._engine.forget()
 
 
 def _after_fork_in_child() -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import TypeVar
 
 from ..core.effects import Effect, Steps
-from ..engines.base import Engine
+from ..engines.base import WireEngine
 from ..events import Bus, NodeDown, NodeUp
 
 T = TypeVar("T")
@@ -26,10 +25,10 @@ def ended(steps: Steps[T]) -> bool:
 class Watch:
     """Tells the news about nodes: down when they first fail, up when they answer again."""
 
-    def __init__(self, engine: Engine, clock: Callable[[], float], bus: Bus) -> None:
+    def __init__(self, engine: WireEngine, bus: Bus) -> None:
         self.healths = [node.health for node in engine.nodes]
         self._labels = engine.labels
-        self._clock = clock
+        self._clock = engine.clock
         self._bus = bus
         self.failing: set[int] = set()
         """Nodes that have not answered since they last failed."""

@@ -13,7 +13,7 @@ from ..core.effects import Round
 from ..core.health import give_up, leave_out
 from ..core.requests import Release, Request
 from ..core.votes import Cause, Tally, unknown
-from ..engines.base import Engine, Link
+from ..engines.base import Link, WireEngine
 from .base import Watch
 
 
@@ -106,16 +106,15 @@ class Board:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: WireEngine,
         watch: Watch,
-        clock: Callable[[], float],
         node_timeout: float,
         loop: Loop,
         connect: Callable[[Board, int], None],
     ) -> None:
         self.engine = engine
         self.watch = watch
-        self.clock = clock
+        self.clock = engine.clock
         self.loop = loop
         self.strands: list[Strand | None] = [None] * len(engine.nodes)
         self._connect = connect

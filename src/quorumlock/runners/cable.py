@@ -13,14 +13,13 @@ import ssl
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from ..core.effects import Round
 from ..core.health import give_up, leave_out
 from ..core.requests import Release, Request
 from ..core.votes import Cause, Tally, unknown
-from ..engines.base import Engine, Link
+from ..engines.base import Link, WireEngine
 from .base import Watch
 
 READ_SIZE = 8192
@@ -127,11 +126,11 @@ class Bell:
 class Cable:
     """One strand to each node, used by one thread at a time."""
 
-    def __init__(self, engine: Engine, watch: Watch, clock: Callable[[], float], node_timeout: float) -> None:
+    def __init__(self, engine: WireEngine, watch: Watch, node_timeout: float) -> None:
         self._engine = engine
         self._encode = engine.wire.encode
         self._watch = watch
-        self._clock = clock
+        self._clock = engine.clock
         self._node_timeout = node_timeout
         self._majority = len(engine.nodes) // 2 + 1
         self._strands: list[Strand | None] = [None] * len(engine.nodes)
@@ -336,7 +335,7 @@ class Cable:
             self._bell = None
 
 
-def _connect(engine: Engine, node: int, opened: deque[tuple[int, Any]], bell: Bell) -> None:
+def _connect(engine: WireEngine, node: int, opened: deque[tuple[int, Any]], bell: Bell) -> None:
     """In a thread of its own: connects, leaves the result, rings."""
     made: Any
     try:

@@ -215,7 +215,17 @@ class VirtualEngine:
     name = "virtual"
     connect_timeout = 0.5
 
-    def __init__(self, count: int, *, prefix: str, max_ttl: float, quarantine: bool, fence_ttl: float) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        count: int,
+        *,
+        prefix: str,
+        max_ttl: float,
+        quarantine: bool,
+        fence_ttl: float,
+    ) -> None:
+        self.clock = clock
         terms = Terms("virtual", count, max_ttl, durable=False, quarantine=quarantine)
         self.nodes = [Node(index, f"node-{index}", terms) for index in range(count)]
         for node in self.nodes:
@@ -262,14 +272,14 @@ class VirtualRunner:
         """Until when nothing passes between this client and a node."""
         quarantined = len(nodes) >= 3 if quarantine is None else quarantine
         engine = VirtualEngine(
-            len(nodes), prefix=prefix, max_ttl=max_ttl, quarantine=quarantined, fence_ttl=fence_ttl
+            world.clock, len(nodes), prefix=prefix, max_ttl=max_ttl, quarantine=quarantined, fence_ttl=fence_ttl
         )
         self.fleet = Fleet(
             engine.labels, world.clock, self.wall, world.random.random, self._new_token, node_timeout, drift
         )
         self.bus = Bus()
-        watch = Watch(engine, world.clock, self.bus)
-        self.board = board.Board(engine, watch, world.clock, node_timeout, world, self._connect)
+        watch = Watch(engine, self.bus)
+        self.board = board.Board(engine, watch, node_timeout, world, self._connect)
         self._tokens = 0
 
     def wall(self) -> float:

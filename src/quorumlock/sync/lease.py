@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 class Lease(LeaseBase[threading.Event]):
     """The only proof of holding a lock. May be handed to another thread or task."""
 
-    __slots__ = ()
     _locker: Locker
     _new_event = staticmethod(threading.Event)
     _new_lock = staticmethod(threading.Lock)
@@ -34,13 +33,14 @@ class Lease(LeaseBase[threading.Event]):
     def release(self) -> None:
         """Gives the lock back. Quiet if it was released before, or is somebody else's by now."""
         if self._close():
-            steps = self._releasing()
-            if self._busy is None:
-                tally = self._locker._run(steps)
-            else:
-                with self._busy:  # behind an extension that is under way: it might heal what is deleted here
-                    tally = self._locker._run(steps)
-            self._released(tally)
+            self._released(self._locker._run(self._releasing()))
+
+    def _owned_by(self, thread: threading.Thread) -> None:
+        """Renewal ends with this thread."""
+        self._owner_gone = lambda: not thread.is_alive()
+
+    def _call_back(self) -> None:
+        self._locker._keeper.call(super()._call_back)
 
     def __enter__(self) -> Lease:
         return self

@@ -52,6 +52,7 @@ class Lock(LockBase):
 
     def __enter__(self) -> Lease:
         lease = self.acquire()
+        lease._owned_by(threading.current_thread())
         self._entered.setdefault(threading.get_ident(), []).append(lease)
         return lease
 

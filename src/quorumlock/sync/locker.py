@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from .. import options
 from ..core import fleet, redlock
-from ..front import LockerBase, clock
+from ..front import LockerBase, naming, plain_function
 from ..options import LockOptions, Settings
+from .keeper import Keeper
 from .lease import Lease
 from .lock import Lock
 
 if TYPE_CHECKING:
     from ..engines.base import Engine
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -23,11 +27,14 @@ class Locker(LockerBase):
     """A client of one fleet; makes locks. Connects on first use; safe to share between threads."""
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
-        from ..runners.threads import ThreadRunner
+        from ..runners.threads import runner_for
 
         super().__init__(engine, settings)
-        self._runner = ThreadRunner(engine, clock, settings.node_timeout, self._bus)
+        self._runner = runner_for(engine, settings.node_timeout, self._bus)
         self._run = self._runner.run
+        self._keeper: Keeper
+        self._employ(Keeper(self._fleet, self._run))
+        weakref.finalize(self, self._keeper.stop).atexit = False
 
     def lock(
         self,
@@ -46,14 +53,51 @@ class Locker(LockerBase):
         """The lock of that name. Nothing is sent until it is acquired.
 
         `ttl`: how long a lease lives without renewal. `timeout`: how long to wait for it (None: as long as it
-        takes). `note`: a word about the holder. `on_lost`: called with the lease when its loss is noticed.
-        `keep` and `max_hold` are for the keeper, which is not in this version yet: extend() long work yourself.
+        takes). `keep`: renew it in the background, for `max_hold` seconds at most. `note`: a word about the
+        holder. `on_lost`: called with the lease when it is lost.
         """
         chosen = LockOptions.checked(
             self._settings, ttl=ttl, timeout=timeout, keep=keep, max_hold=max_hold, reentrant=reentrant,
             fair=fair, lock_delay=lock_delay, at_least=at_least, note=note, on_lost=on_lost,
         )  # fmt: skip
         return Lock(self, name, chosen)
+
+    def locked(
+        self,
+        name: str | Callable[..., str],
+        ttl: float = 10.0,
+        timeout: float | None = None,
+        keep: bool = True,
+        max_hold: float = 86400.0,
+        reentrant: bool = False,
+        fair: bool = False,
+        lock_delay: float = 0.0,
+        at_least: float = 0.0,
+        note: str | None = None,
+        on_lost: Callable[[Lease], object] | None = None,
+    ) -> Callable[[Callable[P, T]], Callable[P, T]]:
+        """A decorator: every call of the function runs under the lock of that name.
+
+        `name` may be a function that makes the name from the call's arguments. The other options are those of
+        `lock`. A function that needs its lease is better written with a block of its own.
+        """
+        chosen = LockOptions.checked(
+            self._settings, ttl=ttl, timeout=timeout, keep=keep, max_hold=max_hold, reentrant=reentrant,
+            fair=fair, lock_delay=lock_delay, at_least=at_least, note=note, on_lost=on_lost,
+        )  # fmt: skip
+        named = naming(name)
+
+        def decorate(function: Callable[P, T]) -> Callable[P, T]:
+            plain_function("locked", function)
+
+            @functools.wraps(function)
+            def call(*args: P.args, **kwargs: P.kwargs) -> T:
+                with Lock(self, named(*args, **kwargs), chosen):
+                    return function(*args, **kwargs)
+
+            return call
+
+        return decorate
 
     def break_(self, name: str) -> None:
         """Forces a lock open on all nodes, whoever holds it, and raises its fence; raises NoQuorum."""
@@ -69,7 +113,9 @@ class Locker(LockerBase):
 
     def close(self) -> None:
         """Closes all connections. Leases that were not released end by their ttl."""
+        self._keeper.stop()
         self._runner.close()
+        self._keeper.join()
 
     def __enter__(self) -> Locker:
         return self

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..redis import scripts
@@ -22,7 +22,11 @@ Value = bytes | dict[bytes, bytes]
 
 
 class ServerDouble:
-    """One node's memory and the scripts it runs. `clock` gives the node's own time, in seconds."""
+    """One node's memory and the scripts it runs. `clock` gives the node's own time, in seconds.
+
+    Scripts are run by one thread at a time. Others may tamper with its memory meanwhile: a script that finds a key
+    gone in the midst of it goes on as if it had been deleted behind it.
+    """
 
     def __init__(self, clock: Callable[[], float], run_id: str = "run-0") -> None:
         self.clock = clock
@@ -121,7 +125,7 @@ class ServerDouble:
             return None
         value, expires_ms = entry
         if expires_ms is not None and self._now_us() // 1000 > expires_ms:
-            del self._data[key]
+            self._data.pop(key, None)
             return None
         return value
 
@@ -134,9 +138,10 @@ class ServerDouble:
         self._data[key] = (value, None if ttl_ms is None else self._now_us() // 1000 + ttl_ms)
 
     def _pttl(self, key: bytes) -> int:
-        if self._get(key) is None:
+        entry = self._data.get(key)
+        if entry is None or self._get(key) is None:
             return -2
-        expires_ms = self._data[key][1]
+        expires_ms = entry[1]
         return -1 if expires_ms is None else expires_ms - self._now_us() // 1000
 
     # The scripts, each under its own name.
@@ -193,37 +198,46 @@ class ServerDouble:
         return [1, self._raise_fence(fence_key, int(stored), int(fence), fence_ttl_ms)]
 
     def _extend(self, keys: list[bytes], argv: list[bytes]) -> Reply:
-        lock, fence_key, marker = keys
-        token, ttl_ms, fence, fence_ttl_ms, expected = argv
-        refusal = self._not_standing(self._text(marker), expected)
+        fence_ttl_ms, *told, shorten, expected = argv
+        refusal = self._not_standing(self._text(keys[2]), expected)
         if refusal:
-            return [ABSENT] if refusal[0] == QUARANTINE else refusal
-        holder, stored = self._text(lock), int(self._text(fence_key) or 0)
-        if holder == token:
-            self._set(lock, token, int(ttl_ms))
-            return [1, self._raise_fence(fence_key, stored, int(fence), fence_ttl_ms)]
-        if holder is not None:
-            return [0, self._pttl(lock), stored]
-        return [OTHER_KIND] if self._get(lock) is not None else [ABSENT]
+            return [1, b"a" * (len(told) // 3)] if refusal[0] == QUARANTINE else refusal
+        said = b""
+        for lock, fence_key, token, ttl_ms, fence in _each(keys, told):
+            holder = self._text(lock)
+            if holder == token:
+                if shorten == b"1" or self._pttl(lock) < int(ttl_ms):
+                    self._set(lock, token, int(ttl_ms))
+                self._raise_fence(fence_key, int(self._text(fence_key) or 0), int(fence), fence_ttl_ms)
+                said += b"y"
+            elif holder is not None:
+                said += b"n"
+            else:
+                said += b"a" if self._get(lock) is None else b"k"
+        return [1, said]
 
     def _heal(self, keys: list[bytes], argv: list[bytes]) -> Reply:
-        lock, fence_key, marker = keys
-        token, ttl_ms, fence, fence_ttl_ms, expected = argv
-        refusal = self._not_standing(self._text(marker), expected)
+        fence_ttl_ms, *told, expected = argv
+        refusal = self._not_standing(self._text(keys[2]), expected)
         if refusal and refusal[0] != QUARANTINE:
             return refusal
-        holder, stored = self._text(lock), int(self._text(fence_key) or 0)
-        if holder is not None and holder != token and not refusal:
-            return [0, self._pttl(lock), stored]
-        if holder is None and self._get(lock) is not None:
-            return [OTHER_KIND]
-        self._set(lock, token, int(ttl_ms))
-        return [1, self._raise_fence(fence_key, stored, int(fence), fence_ttl_ms)]
+        said = b""
+        for lock, fence_key, token, ttl_ms, fence in _each(keys, told):
+            holder = self._text(lock)
+            if holder is not None and holder != token and not refusal:
+                said += b"n"
+            elif holder is None and self._get(lock) is not None:
+                said += b"k"
+            else:
+                self._set(lock, token, int(ttl_ms))
+                self._raise_fence(fence_key, int(self._text(fence_key) or 0), int(fence), fence_ttl_ms)
+                said += b"y"
+        return [1, said]
 
     def _release(self, keys: list[bytes], argv: list[bytes]) -> Reply:
         holder = self._get(keys[0])
         if holder == argv[0]:
-            del self._data[keys[0]]
+            self._data.pop(keys[0], None)
             return 1
         return ABSENT if holder is None else 0
 
@@ -291,6 +305,13 @@ class ServerDouble:
         if old[8] != identity_ or ready_at < old_ready_at:
             return write(b"known", ready_at, old_span_ms)
         return answer(b"known", marker)
+
+
+def _each(keys: list[bytes], told: list[bytes]) -> Iterator[tuple[bytes, bytes, bytes, bytes, bytes]]:
+    """Lock key, fence key, token, ttl and fence of every lease; the marker's key stands behind the first two."""
+    pairs = keys[:2] + keys[3:]
+    for at in range(len(pairs) // 2):
+        yield (*pairs[2 * at : 2 * at + 2], *told[3 * at : 3 * at + 3])  # type: ignore[misc]
 
 
 def encode(reply: Reply) -> bytes:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...clocks import boot_time
 from ...errors import ConfigurationError, Unsupported
 from ...options import Settings
 from .link import Link
@@ -60,6 +61,7 @@ class RedisEngine:
     """N independent masters, one lock."""
 
     name = "redis"
+    clock = staticmethod(boot_time)
 
     def __init__(self, urls: Sequence[str], clients: Sequence[Any] | None, settings: Settings) -> None:
         redis_py = _redis_py()

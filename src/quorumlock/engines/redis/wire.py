@@ -17,12 +17,13 @@ from ...core.requests import (
     Heal,
     Initialise,
     Join,
+    Kept,
     Look,
     Release,
     Request,
     Survey,
 )
-from ...core.votes import Answer, Cause, Vote, unknown
+from ...core.votes import Answer, Cause, Vote, of_each, unknown
 from . import scripts
 from .resp import ReplyError, pack
 from .scripts import Script
@@ -33,6 +34,9 @@ FREE = (Release, Survey, Initialise)
 
 _UNMARKED = (*FREE, Join)
 _EMPTY_ARGUMENT = len(b"$0\r\n\r\n")
+
+_SAID = dict(zip(b"ynak", (Cause.AGREED, Cause.HELD, Cause.ABSENT, Cause.OTHER_KIND), strict=True))
+"""What a letter says of one of many leases."""
 
 _REFUSALS = {
     -1: Cause.STRANGER,
@@ -144,10 +148,20 @@ class Wire:
         return self._call(scripts.CONFIRM, *ask, self._fence_ttl_ms)
 
     def _extend(self, ask: Extend) -> Arguments:
-        return self._call(scripts.EXTEND, *ask, self._fence_ttl_ms)
+        return self._many(scripts.EXTEND, ask.leases, int(ask.shorten))
 
     def _heal(self, ask: Heal) -> Arguments:
-        return self._call(scripts.HEAL, *ask, self._fence_ttl_ms)
+        return self._many(scripts.HEAL, ask.leases)
+
+    def _many(self, script: Script, leases: tuple[Kept, ...], *arguments: int) -> Arguments:
+        """A script over the keys of many leases; those of the first stand in front of the marker's."""
+        keys: list[str] = []
+        told: list[str | int] = []
+        for name, token, ttl_ms, fence in leases:
+            keys += (self.prefix + name, f"{self._fence_key}{name}}}")
+            told += (token, ttl_ms, fence)
+        keys.insert(2, self.marker_key)
+        return ("EVALSHA", script.sha, len(keys), *keys, self._fence_ttl_ms, *told, *arguments, b"")
 
     def _release(self, ask: Release) -> Arguments:
         return ("EVALSHA", scripts.RELEASE.sha, 1, self.prefix + ask.name, ask.token)
@@ -179,6 +193,8 @@ def decode(reply: Any) -> Answer:
     """What any other script's reply means as a vote."""
     if type(reply) is list and reply and type(reply[0]) is int:
         code = reply[0]
+        if code == 1 and len(reply) > 1 and type(reply[1]) is bytes:
+            return of_each([_SAID.get(letter, Cause.FAILED) for letter in reply[1]])
         if code == 1:
             return Answer(Vote.GRANTED, Cause.AGREED, reply[1] if len(reply) > 1 else 0)
         if code == 0 and len(reply) == 3:

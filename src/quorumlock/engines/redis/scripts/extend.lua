@@ -1,18 +1,35 @@
--- KEYS lock, fence, marker
--- ARGV token, ttl_ms, fence, fence_ttl_ms, marker
--- answers {1, fence} renewed · {0, pttl, fence} another's · {-3} absent, or in quarantine · {-1} stranger · {-4} another kind
+-- KEYS lock, fence, marker; then lock, fence of every further lease
+-- ARGV fence_ttl_ms; token, ttl_ms, fence of every lease; shorten (1 or 0), marker
+-- answers {1, said} · {-1} stranger
+--   said, a letter for each lease: y renewed · n another's · a absent, or in quarantine · k another kind
 
+local count = (#ARGV - 3) / 3
 if refusal then
   -- What a quarantined node restored from disk is not to be trusted: it counts as having nothing.
-  if refusal[1] == QUARANTINE then return {ABSENT} end
+  if refusal[1] == QUARANTINE then return {1, string.rep('a', count)} end
   return refusal
 end
-if seen[1] == ARGV[1] then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  local fence = math.max(tonumber(seen[2]) or 0, tonumber(ARGV[3]))
-  redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[4])
-  return {1, fence}
+
+local shorten = ARGV[#ARGV - 1] == '1'
+local said = {}
+for i = 1, count do
+  local at = i == 1 and 1 or 2 * i
+  local lock, fence = KEYS[at], KEYS[at + 1]
+  local token, ttl_ms, least = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
+  if i > 1 then seen = redis.call('MGET', lock, fence) end
+  if seen[1] == token then
+    if shorten or redis.call('PTTL', lock) < tonumber(ttl_ms) then redis.call('PEXPIRE', lock, ttl_ms) end
+    if (tonumber(seen[2]) or 0) < tonumber(least) then
+      redis.call('SET', fence, least, 'PX', ARGV[1])
+    else
+      redis.call('PEXPIRE', fence, ARGV[1])
+    end
+    said[i] = 'y'
+  elseif seen[1] then
+    said[i] = 'n'
+  else
+    -- MGET shows a key of another type as missing.
+    said[i] = redis.call('EXISTS', lock) == 1 and 'k' or 'a'
+  end
 end
-if seen[1] then return {0, redis.call('PTTL', KEYS[1]), tonumber(seen[2]) or 0} end
-if redis.call('EXISTS', KEYS[1]) == 1 then return {OTHER_KIND} end
-return {ABSENT}
+return {1, table.concat(said)}

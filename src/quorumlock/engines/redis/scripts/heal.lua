@@ -1,14 +1,26 @@
--- KEYS lock, fence, marker
--- ARGV token, ttl_ms, fence, fence_ttl_ms, marker
--- answers {1, fence} stored · {0, pttl, fence} another's · {-1} stranger · {-4} another kind
+-- KEYS lock, fence, marker; then lock, fence of every further lease
+-- ARGV fence_ttl_ms; token, ttl_ms, fence of every lease; marker
+-- answers {1, said} · {-1} stranger
+--   said, a letter for each lease: y stored · n another's · k another kind
 
 if refusal and refusal[1] ~= QUARANTINE then return refusal end
--- A node in quarantine votes for nobody, so what it names may be replaced; elsewhere only a free lock is ours.
-if seen[1] and seen[1] ~= ARGV[1] and not refusal then
-  return {0, redis.call('PTTL', KEYS[1]), tonumber(seen[2]) or 0}
+
+local said = {}
+for i = 1, (#ARGV - 2) / 3 do
+  local at = i == 1 and 1 or 2 * i
+  local lock, fence = KEYS[at], KEYS[at + 1]
+  local token, ttl_ms, least = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
+  if i > 1 then seen = redis.call('MGET', lock, fence) end
+  if seen[1] and seen[1] ~= token and not refusal then
+    -- A node in quarantine votes for nobody, so what it names may be replaced; elsewhere only a free lock is ours.
+    said[i] = 'n'
+  elseif not seen[1] and redis.call('EXISTS', lock) == 1 then
+    said[i] = 'k'
+  else
+    redis.call('SET', lock, token, 'PX', ttl_ms)
+    local stored = tonumber(seen[2]) or 0
+    redis.call('SET', fence, stored < tonumber(least) and least or seen[2], 'PX', ARGV[1])
+    said[i] = 'y'
+  end
 end
-if not seen[1] and redis.call('EXISTS', KEYS[1]) == 1 then return {OTHER_KIND} end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-local fence = math.max(tonumber(seen[2]) or 0, tonumber(ARGV[3]))
-redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[4])
-return {1, fence}
+return {1, table.concat(said)}

@@ -1,0 +1,123 @@
+"""The keeper, for asyncio: a timer for all leases of a Locker, and a task while any of them is due.
+
+A task that only sleeps would be among those that a program cancels when it tidies up; a timer is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from typing import Any
+
+from ..core.fleet import Fleet
+from ..core.keeper import NEVER, Roster, tend
+from ..keeping import Hold, KeeperBase
+
+LONGEST_NAP = 1.0
+"""A loop sleeps by a clock that stands still while the machine is suspended; leases go by one that does not."""
+
+
+class AsyncKeeper(KeeperBase):
+    """Renews leases, each in the event loop that acquired it."""
+
+    def __init__(self, fleet: Fleet, run: Callable[[Any], Awaitable[Any]]) -> None:
+        super().__init__(fleet)
+        self._run = run
+        self._desks: dict[asyncio.AbstractEventLoop, LoopDesk] = {}
+
+    def watch(self, hold: Hold) -> None:
+        loop = asyncio.get_running_loop()
+        desk = self._desks.get(loop)
+        if desk is None:
+            for other in [one for one in self._desks if one.is_closed()]:
+                del self._desks[other]
+            desk = self._desks[loop] = LoopDesk(self._fleet, self._run, loop, self._complain)
+        hold.desk = desk
+        if desk.roster.add(hold):
+            desk.set_timer()
+
+    def wake(self) -> None:
+        for desk in list(self._desks.values()):
+            desk.in_loop(desk.look)
+
+    def charges(self) -> list[Hold]:
+        return [hold for desk in list(self._desks.values()) for hold in desk.roster.charges()]  # type: ignore[misc]
+
+    def forget(self) -> None:
+        for desk in self._desks.values():
+            desk.roster.forget()
+        self._desks = {}
+
+    async def stop(self) -> None:
+        """Ends renewal in the running loop."""
+        desk = self._desks.pop(asyncio.get_running_loop(), None)
+        if desk is not None:
+            await desk.close()
+
+
+class LoopDesk:
+    """The keeper in one event loop."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        run: Callable[[Any], Awaitable[Any]],
+        loop: asyncio.AbstractEventLoop,
+        complain: Callable[[BaseException], None],
+    ) -> None:
+        self.loop = loop
+        self.roster = Roster(fleet.clock, fleet.random)
+        self._fleet = fleet
+        self._run = run
+        self._complain = complain
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def in_loop(self, callback: Callable[[], object]) -> None:
+        """Calls it in this loop: now, if this is the loop that runs here, else as soon as it can."""
+        if asyncio._get_running_loop() is self.loop:
+            callback()
+        else:
+            try:
+                self.loop.call_soon_threadsafe(callback, context=Context())
+            except RuntimeError:
+                pass  # the loop is closed: nobody is left there to be told
+
+    def set_timer(self) -> None:
+        """Wakes when the first lease is due."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.roster.wake_at != NEVER and not self._closed and not self.loop.is_closed():
+            left = min(self.roster.wake_at - self._fleet.clock(), LONGEST_NAP)
+            self._timer = self.loop.call_later(max(0.0, left), self.look, context=Context())
+
+    def look(self) -> None:
+        """Is anything due?"""
+        if self._task is not None:
+            return
+        if self._fleet.clock() < self.roster.wake_at:
+            self.set_timer()
+            return
+        self.roster.rise()
+        self._task = self.loop.create_task(self._tend(), name="quorumlock-keeper", context=Context())
+
+    async def _tend(self) -> None:
+        try:
+            await self._run(tend(self._fleet, self.roster))
+        except Exception as error:
+            if not self._closed:
+                self._complain(error)
+        finally:
+            self._task = None
+            self.roster.settle()
+            self.set_timer()
+
+    async def close(self) -> None:
+        self._closed = True
+        self.set_timer()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])

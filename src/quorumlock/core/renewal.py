@@ -1,0 +1,140 @@
+"""Extend and heal: one lease for its holder, or many at once for the keeper.
+
+Rules, beside those of `redlock.py`:
+
+1. A majority must say yes before the old validity ends; the lease then lives `ttl` from before the request.
+2. A holder may shorten its lease. From before the request until it is known what became of it, the lease is valid
+   for the shorter time only. The keeper never shortens: a renewal of its that arrives late undoes nothing.
+3. The keeper stands back while the holder extends, and what it hears counts only if the holder has not extended
+   meanwhile.
+4. Healing follows a successful extension and never counts towards it. What was released while it was being healed
+   is released again, behind the healing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import LossReason
+from .effects import Round, Route, Steps
+from .fleet import Fleet
+from .redlock import Grant
+from .requests import Extend, Heal, Kept, Release, Request
+from .validity import valid_until
+from .votes import Cause, Tally
+
+
+@dataclass(slots=True)
+class Extension:
+    """What one round of extending came to: `reason` set means lost; neither set means: nobody can tell."""
+
+    tally: Tally
+    valid_until: float | None = None
+    reason: LossReason | None = None
+    healed: tuple[str, ...] = ()
+
+
+def extend(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:
+    """One round for its holder; heals nodes that have forgotten the lock if a majority still has it."""
+    started_at = fleet.clock()
+    if started_at >= grant.valid_until:
+        return Extension(fleet.tally(), reason=LossReason.EXPIRED)
+    until = valid_until(started_at, ttl, fleet.drift)
+    before = grant.valid_until
+    grant.valid_until = min(before, until)
+    tally = fleet.tally()
+    request = Extend((kept(grant, ttl),), shorten=True)
+    grant.extending = True
+    try:
+        yield Round(fleet.to_all(request), tally, fleet.timeout(ttl), grant.route)
+    finally:
+        grant.extending = False
+    extension = judged(fleet, tally, before, until, fleet.clock())
+    if extension.valid_until is not None:
+        grant.valid_until = until
+        grant.ttl = ttl
+        yield from heal(fleet, [grant], [extension], grant.route)
+    return extension
+
+
+def renew(fleet: Fleet, grants: Sequence[Grant]) -> Steps[list[Extension]]:
+    """One round for many leases of a keeper: one message to each node, and a second one where some have to heal.
+
+    It waits for every node that is not suspected to be down: nobody waits for the keeper, and a node that is only
+    slow is healed like the others.
+    """
+    started_at = fleet.clock()
+    befores = [grant.valid_until for grant in grants]
+    ttls = [grant.ttl for grant in grants]
+    tally = Tally(fleet.nodes, fleet.majority, patient=True)
+    request = Extend(tuple(kept(grant, grant.ttl) for grant in grants))
+    route = Route()
+    yield Round(fleet.to_all(request), tally, fleet.timeout(min(ttls)), route)
+    alike = not any(answer is not None and answer.each for answer in tally.answers)
+    extensions = []
+    now = fleet.clock()
+    for i, (grant, before, ttl) in enumerate(zip(grants, befores, ttls, strict=True)):
+        until = valid_until(started_at, ttl, fleet.drift)
+        extension = judged(fleet, tally if alike else tally.part(i), before, until, now)
+        if grant.valid_until != before:
+            extension = Extension(extension.tally, valid_until=grant.valid_until)
+        elif extension.valid_until is not None:
+            grant.valid_until = until
+        extensions.append(extension)
+    yield from heal(fleet, grants, extensions, route)
+    return extensions
+
+
+def kept(grant: Grant, ttl: float) -> Kept:
+    return Kept(grant.name, grant.token, round(ttl * 1000), grant.fence)
+
+
+def judged(fleet: Fleet, tally: Tally, before: float, until: float, now: float) -> Extension:
+    """What the votes on one lease mean, if it was valid until `before` and would now be until `until`."""
+    if now >= before:
+        return Extension(tally, reason=LossReason.EXPIRED)
+    if tally.won:
+        return Extension(tally, valid_until=until)
+    gone = tally.caused(Cause.HELD) + tally.caused(Cause.ABSENT) + tally.caused(Cause.OTHER_KIND)
+    if len(fleet.nodes) - len(gone) < fleet.majority:
+        # By our clock it had time left: if nobody has it now, somebody forced it open.
+        return Extension(tally, reason=LossReason.TAKEN if tally.caused(Cause.HELD) else LossReason.BROKEN)
+    return Extension(tally)
+
+
+def heal(fleet: Fleet, grants: Sequence[Grant], extensions: Sequence[Extension], route: Route) -> Steps[None]:
+    """Gives locks again to the nodes that said, in a round that succeeded, that they do not have them."""
+    forgotten: list[list[int]] = [[] for _ in fleet.nodes]
+    """For each node, the leases it has forgotten."""
+    for i, (grant, extension) in enumerate(zip(grants, extensions, strict=True)):
+        if extension.valid_until is not None and not grant.over:
+            for node in extension.tally.caused(Cause.ABSENT):
+                forgotten[node].append(i)
+                grant.healed = True
+    if not any(forgotten):
+        return
+    requests: list[Request | None] = [
+        Heal(tuple(kept(grants[i], grants[i].ttl) for i in mine)) if mine else None for mine in forgotten
+    ]
+    tally = yield from _ask_some(fleet, requests, grants, route)
+    for node, mine in enumerate(forgotten):
+        answer = tally.answers[node]
+        for place, i in enumerate(mine):
+            if route.taken is not None:
+                grants[i].route = route  # its release has to travel behind the healing
+            if answer is not None and answer.of(place) is Cause.AGREED:
+                extensions[i].healed += (fleet.nodes[node],)
+    for i, grant in enumerate(grants):
+        if grant.over and any(i in mine for mine in forgotten):
+            release = Release(grant.name, grant.token)
+            yield from _ask_some(fleet, [release if i in mine else None for mine in forgotten], grants, route)
+
+
+def _ask_some(
+    fleet: Fleet, requests: Sequence[Request | None], grants: Sequence[Grant], route: Route
+) -> Steps[Tally]:
+    asked = sum(request is not None for request in requests)
+    tally = Tally(fleet.nodes, asked, asked=asked, patient=True)
+    yield Round(requests, tally, fleet.timeout(min(grant.ttl for grant in grants)), route, everyone=True)
+    return tally

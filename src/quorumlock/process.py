@@ -1,0 +1,55 @@
+"""Facts of this process that a fork changes, and the tokens that name it."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+import threading
+import weakref
+from typing import ClassVar, Protocol
+
+HOST_CHARACTERS = 32
+
+
+class Forgetful(Protocol):
+    def forget(self) -> None:
+        """In a forked child: drops what is the parent's."""
+
+
+class Process:
+    """Facts of this process that a fork changes."""
+
+    generation = 0
+    whoami = ""
+    mutex = threading.Lock()
+    """Guards the few lines in which any lease changes its state."""
+    keepers: ClassVar[weakref.WeakSet[Forgetful]] = weakref.WeakSet()
+
+    @classmethod
+    def forked(cls) -> None:
+        cls.generation += 1
+        cls.whoami = ""
+        cls.mutex = threading.Lock()
+        for keeper in list(cls.keepers):
+            keeper.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Process.forked)
+
+
+_random_bytes = secrets.SystemRandom().randbytes
+
+
+def anonymous_token() -> str:
+    return _random_bytes(20).hex()
+
+
+def token() -> str:
+    """Who: unguessable, new for every attempt, with a readable `@host:pid` behind it."""
+    if not Process.whoami:
+        host = re.sub(r"[^A-Za-z0-9._-]", "", socket.gethostname())[:HOST_CHARACTERS]
+        Process.whoami = f"@{host}:{os.getpid()}"
+    return _random_bytes(20).hex() + Process.whoami

@@ -1,0 +1,79 @@
+"""Performs rounds on servers, in the calling thread.
+
+No thread is started for a round. Threads connect, in the background, to nodes that have no strand yet.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from ..core.effects import Round
+from ..engines.base import WireEngine
+from ..events import Bus
+from .base import Watch
+from .cable import Cable
+from .threads import ThreadRunner
+
+PINNED_WAIT = 1.0
+PINNED_PAUSE = 0.0005
+
+
+class CableRunner(ThreadRunner):
+    """Takes a cable for every round."""
+
+    def __init__(self, engine: WireEngine, node_timeout: float, bus: Bus) -> None:
+        super().__init__()
+        self._engine = engine
+        self._clock = engine.clock
+        self._node_timeout = node_timeout
+        self._watch = Watch(engine, bus)
+        self._free: deque[Cable] = deque()
+
+    def perform(self, round_: Round) -> None:
+        route = round_.route
+        pinned = route.taken
+        cable = self._any() if pinned is None else self._take(pinned)
+        try:
+            cable.perform(round_)
+            if pinned is not None or round_.tally.missing:
+                route.taken = cable if cable.owes else None
+        finally:
+            if self._closed:
+                cable.close()
+            else:
+                self._free.append(cable)
+
+    def _take(self, pinned: object) -> Cable:
+        """The cable on which a request of this route may still be under way; else any."""
+        assert isinstance(pinned, Cable)
+        end = self._clock() + PINNED_WAIT
+        while pinned.owes and self._clock() < end:
+            try:
+                self._free.remove(pinned)
+            except ValueError:  # another thread has it, for one round
+                time.sleep(PINNED_PAUSE)
+            else:
+                return pinned
+        return self._any()
+
+    def _any(self) -> Cable:
+        """A cable that nobody uses, made where there is none.
+
+        Taking one is a single pop, so that an interrupt cannot leave it taken for ever: at the worst it is
+        lost, and closed when it is collected.
+        """
+        try:
+            return self._free.pop()
+        except IndexError:
+            return Cable(self._engine, self._watch, self._node_timeout)
+
+    def close(self) -> None:
+        """Closes all connections; those that other threads are using, when they have done so."""
+        self._closed = True
+        while self._free:
+            self._free.pop().close()
+
+    def forget(self) -> None:
+        """In a forked child: the connections are the parent's. Nothing is sent on them, not even a goodbye."""
+        self._free = deque()

@@ -1,0 +1,114 @@
+"""The keeper, for threads: one daemon thread for all leases of a Locker."""
+
+from __future__ import annotations
+
+import threading
+from _queue import Empty, SimpleQueue  # what `queue` gives, without importing all of it
+from collections.abc import Callable
+from typing import Any
+
+from ..core.fleet import Fleet
+from ..core.keeper import NEVER, Roster, tend
+from ..events import logger
+from ..keeping import Hold, KeeperBase
+
+LONGEST_NAP = 1.0
+"""A thread sleeps by a clock that stands still while the machine is suspended; leases go by one that does not."""
+
+
+class Keeper(KeeperBase):
+    """Renews leases in a thread, which starts with the first of them."""
+
+    def __init__(self, fleet: Fleet, run: Callable[[Any], Any]) -> None:
+        super().__init__(fleet)
+        self._run = run
+        self._stopped = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self.roster = Roster(self._fleet.clock, self._fleet.random)
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._caller: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._working = threading.Lock()
+
+    def watch(self, hold: Hold) -> None:
+        hold.desk = self
+        if self.roster.add(hold):
+            self.wake()
+
+    def wake(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            with self._starting:
+                self._thread = self._started(self._thread, self._work, "quorumlock-keeper")
+        self._bell.put(None)
+
+    def charges(self) -> list[Hold]:
+        return self.roster.charges()  # type: ignore[return-value]
+
+    def forget(self) -> None:
+        self.roster.forget()
+        self._begin()
+
+    def call(self, callback: Callable[[], object]) -> None:
+        """Calls it here, or in a thread beside the keeper's: what a user does must not hold up renewal."""
+        if threading.current_thread() is not self._thread:
+            callback()
+            return
+        self._caller = self._started(self._caller, self._call, "quorumlock-on-lost")
+        self._calls.put(callback)
+
+    def stop(self) -> None:
+        """Ends the thread, soon; leases are not renewed any more."""
+        self._stopped = True
+        self._bell.put(None)
+        self._calls.put(None)
+
+    def join(self) -> None:
+        """Waits until the thread has ended."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(LONGEST_NAP)
+
+    def _work(self) -> None:
+        if not self._working.acquire(blocking=False):
+            return  # an interrupt struck while the other one was being started
+        while self._sleep():
+            self.roster.rise()
+            try:
+                self._run(tend(self._fleet, self.roster))
+            except BaseException as error:
+                if not self._stopped:
+                    self._complain(error)
+            self.roster.settle()
+
+    def _sleep(self) -> bool:
+        """Sleeps until something is due; False if the keeper is to end."""
+        roster, clock = self.roster, self._fleet.clock
+        while not self._stopped:
+            left = roster.wake_at - clock()
+            if left <= 0:
+                return True
+            try:
+                self._bell.get(timeout=None if left == NEVER else min(left, LONGEST_NAP))
+            except Empty:
+                continue
+            roster.hurry()
+        return False
+
+    def _call(self) -> None:
+        while (callback := self._calls.get()) is not None:
+            callback()
+
+    def _started(self, thread: threading.Thread | None, work: Callable[[], None], name: str) -> threading.Thread:
+        """The thread, or a new one if it is not there."""
+        if self._stopped or (thread is not None and thread.is_alive()):
+            assert thread is not None
+            return thread
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # too many threads, or the interpreter is shutting down
+            logger.warning("%s did not start (%s): leases end by their ttl", name, error)
+        return thread

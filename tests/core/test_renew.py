@@ -1,0 +1,166 @@
+"""Renewal of many leases at once: what a round means for each of them, and who is healed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from quorumlock.core.effects import Round, Route
+from quorumlock.core.redlock import Grant
+from quorumlock.core.renewal import Extension, renew
+from quorumlock.core.requests import Extend, Heal, Kept, Release
+from quorumlock.core.votes import Answer, Cause, of_each
+from quorumlock.errors import LossReason
+
+from .driver import DONE, LOST_LINE, SILENT, World, everyone, only, then, votes
+
+YES, NO, ABSENT, KIND = Cause.AGREED, Cause.HELD, Cause.ABSENT, Cause.OTHER_KIND
+
+
+def grants(world: World, count: int, *, ttl: float = 10.0, left: float = 5.0) -> list[Grant]:
+    return [
+        Grant(f"job-{i}", f"token-{i}", i + 1, ttl, world.now + left, world.fleet.tally(), Route())
+        for i in range(count)
+    ]
+
+
+def said(*causes: Cause) -> Answer:
+    """What a node says of each lease."""
+    return of_each(causes)
+
+
+def test_every_node_gets_one_message_about_all_of_them() -> None:
+    world = World(3)
+    leases = grants(world, 4)
+    extensions = world.run(renew(world.fleet, leases), [everyone(DONE)])
+    wanted = Extend(tuple(Kept(f"job-{i}", f"token-{i}", 10_000, i + 1) for i in range(4)), shorten=False)
+    assert only(world.effects[0], Extend) == dict.fromkeys(range(3), wanted)
+    until = pytest.approx(world.now + 10.0 - 0.102)
+    assert [one.valid_until for one in extensions] == [until] * 4
+    assert [grant.valid_until for grant in leases] == [until] * 4
+    assert len(world.rounds) == 1
+
+
+def outcome(extension: Extension) -> str:
+    if extension.valid_until is not None:
+        return "renewed"
+    return "unknown" if extension.reason is None else extension.reason.name
+
+
+def expected(column: tuple[Cause | None, ...]) -> str:
+    """By counting only: what the votes of all nodes on one lease mean."""
+    majority = len(column) // 2 + 1
+    if column.count(YES) >= majority:
+        return "renewed"
+    gone = sum(cause in (NO, ABSENT, KIND) for cause in column)
+    if len(column) - gone >= majority:
+        return "unknown"
+    return "TAKEN" if NO in column else "BROKEN"
+
+
+def test_each_lease_is_judged_by_the_votes_on_itself() -> None:
+    """Three nodes, two leases: everything each node can say of both, or its silence."""
+    sayings = [None, *itertools.product((YES, NO, ABSENT, KIND), repeat=2)]
+    for told in itertools.product(sayings, repeat=3):
+        world = World(3)
+        columns = [tuple(None if one is None else one[lease] for one in told) for lease in range(2)]
+        forgotten = any(ABSENT in column and expected(column) == "renewed" for column in columns)
+        answers = votes(*(LOST_LINE if one is None else said(*one) for one in told))
+        performers = [answers, everyone(DONE)] if forgotten else [answers]
+        extensions = world.run(renew(world.fleet, grants(world, 2)), performers)
+        assert [outcome(one) for one in extensions] == [expected(column) for column in columns], told
+
+
+def test_every_node_heals_what_it_has_forgotten_and_nothing_else() -> None:
+    world = World(5)
+    leases = grants(world, 3)
+    answers = votes(said(YES, ABSENT, YES), said(ABSENT, ABSENT, YES), said(YES, YES, NO), DONE, DONE)
+    healing = votes(DONE, said(YES, NO), None, None, None)
+    extensions = world.run(renew(world.fleet, leases), [answers, healing])
+    kept = [Kept(f"job-{i}", f"token-{i}", 10_000, i + 1) for i in range(3)]
+    assert only(world.effects[1], Heal) == {0: Heal((kept[1],)), 1: Heal((kept[0], kept[1]))}
+    assert [one.healed for one in extensions] == [("node1",), ("node0",), ()]
+    assert [grant.healed for grant in leases] == [True, True, False]
+
+
+def test_a_lost_lease_is_not_healed() -> None:
+    world = World(3)
+    leases = grants(world, 2)
+    answers = votes(said(ABSENT, YES), said(ABSENT, YES), said(YES, YES))
+    extensions = world.run(renew(world.fleet, leases), [answers])
+    assert [outcome(one) for one in extensions] == ["BROKEN", "renewed"]
+
+
+def test_the_keeper_waits_for_a_slow_node_so_that_it_is_healed_too() -> None:
+    world = World(5)
+    leases = grants(world, 1)
+    answers = votes(DONE, DONE, DONE, DONE, said(ABSENT))
+    extensions = world.run(renew(world.fleet, leases), [answers, everyone(DONE)])
+    assert extensions[0].healed == ("node4",)
+
+
+def test_a_silent_minority_changes_nothing() -> None:
+    world = World(5)
+    extensions = world.run(renew(world.fleet, grants(world, 2)), [votes(DONE, SILENT, DONE, SILENT, DONE)])
+    assert [outcome(one) for one in extensions] == ["renewed"] * 2
+
+
+@pytest.mark.parametrize("left", [0.5, 1.0])
+def test_an_answer_that_comes_after_validity_has_ended_is_too_late(left: float) -> None:
+    world = World(3)
+    first, second = grants(world, 1, left=left)[0], grants(world, 1, left=5.0)[0]
+    extensions = world.run(renew(world.fleet, [first, second]), [world.takes(1.0, everyone(DONE))])
+    assert [one.reason for one in extensions] == [LossReason.EXPIRED, None]
+    assert first.valid_until <= world.now
+
+
+def meddling(change: Callable[[Grant], None]) -> tuple[World, Grant, Extension]:
+    """What a renewal came to while the holder did something."""
+    world = World(3)
+    (grant,) = grants(world, 1)
+    (extension,) = world.run(renew(world.fleet, [grant]), [then(everyone(DONE), lambda: change(grant))])
+    return world, grant, extension
+
+
+def test_a_lease_that_its_holder_shortened_meanwhile_stays_short() -> None:
+    def shorten(grant: Grant) -> None:
+        grant.valid_until -= 4.0
+
+    world, grant, extension = meddling(shorten)
+    assert grant.valid_until == pytest.approx(world.now + 1.0)
+    assert extension.valid_until == grant.valid_until
+
+
+def test_a_lease_that_its_holder_extended_meanwhile_stays_long() -> None:
+    def extend(grant: Grant) -> None:
+        grant.valid_until += 40.0
+
+    world, grant, _ = meddling(extend)
+    assert grant.valid_until == pytest.approx(world.now + 45.0)
+
+
+def test_what_is_released_while_others_are_healed_is_released_again_on_those_nodes() -> None:
+    world = World(3)
+    leases = grants(world, 2)
+
+    def release() -> None:
+        leases[1].over = True
+
+    performers = [votes(said(ABSENT, ABSENT), DONE, DONE), then(everyone(DONE), release), everyone(DONE)]
+    world.run(renew(world.fleet, leases), performers)
+    assert only(world.effects[2], Release) == {0: Release("job-1", "token-1")}
+
+
+def test_a_release_travels_behind_a_healing_that_is_still_under_way() -> None:
+    world = World(3)
+    leases = grants(world, 2)
+
+    def owes(round_: Round) -> None:
+        everyone(SILENT)(round_)
+        round_.route.taken = "a cable"
+
+    world.run(renew(world.fleet, leases), [votes(said(YES, ABSENT), DONE, DONE), owes])
+    assert leases[1].route is world.rounds[1].route
+    assert leases[0].route is not world.rounds[1].route
