@@ -66,8 +66,14 @@ class LockerBase:
             settings.node_timeout,
             settings.drift,
         )
+        bus = self._bus  # and not self, which nobody would collect if its engine knew it
+
+        def quarantined(node: str, seconds: float) -> None:
+            if bus.listening:
+                bus.emit(NodeQuarantined(node, seconds))
+
         for node in engine.nodes:
-            node.on_quarantine = self._quarantined
+            node.on_quarantine = quarantined
 
     def _employ(self, keeper: KeeperBase) -> None:
         self._keeper = keeper
@@ -83,10 +89,6 @@ class LockerBase:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.engine!r}>"
-
-    def _quarantined(self, node: str, seconds: float) -> None:
-        if self._bus.listening:
-            self._bus.emit(NodeQuarantined(node, seconds))
 
     def _broken(self, name: str, tally: Tally) -> None:
         if not redlock.broken(tally):

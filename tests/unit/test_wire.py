@@ -126,7 +126,10 @@ def test_every_script_that_needs_a_marker_checks_it_first() -> None:
     [
         ([1, 42], Vote.GRANTED, Cause.AGREED, 42, 0),
         ([1, 2**53 - 1], Vote.GRANTED, Cause.AGREED, 2**53 - 1, 0),
-        ([1], Vote.GRANTED, Cause.AGREED, 0, 0),
+        ([1], Vote.UNKNOWN, Cause.FAILED, 0, 0),
+        ([1, -5], Vote.UNKNOWN, Cause.FAILED, 0, 0),
+        ([1, b""], Vote.UNKNOWN, Cause.FAILED, 0, 0),
+        ([-2, b"x"], Vote.UNKNOWN, Cause.FAILED, 0, 0),
         ([0, 900, 41], Vote.REFUSED, Cause.HELD, 41, 900),
         ([0, -1, 41], Vote.REFUSED, Cause.HELD, 41, 0),
         ([-1], Vote.REFUSED, Cause.STRANGER, 0, 0),
@@ -136,7 +139,7 @@ def test_every_script_that_needs_a_marker_checks_it_first() -> None:
         ([-5], Vote.REFUSED, Cause.CHANGED, 0, 0),
     ],
 )
-def test_a_scripts_reply_is_a_vote(reply: list[int], vote: Vote, cause: Cause, fence: int, wait_ms: int) -> None:
+def test_a_scripts_reply_is_a_vote(reply: list[Any], vote: Vote, cause: Cause, fence: int, wait_ms: int) -> None:
     answer = decode(reply)
     assert (answer.vote, answer.cause, answer.fence, answer.wait_ms) == (vote, cause, fence, wait_ms)
 

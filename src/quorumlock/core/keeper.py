@@ -74,6 +74,8 @@ class Roster:
         self._fresh: dict[str, Charge] = {}
         """Not yet in the heap: most leases are released before they are due, and never get there."""
         self._heap: list[tuple[float, int, Charge]] = []
+        self._taken: list[Charge] = []
+        """Those that are being looked at."""
         self._count = 0
 
     def add(self, charge: Charge) -> bool:
@@ -90,7 +92,7 @@ class Roster:
 
     def charges(self) -> list[Charge]:
         """All leases that are not over."""
-        known = [*self._fresh.values(), *(charge for _, _, charge in self._heap)]
+        known = [*self._fresh.values(), *self._taken, *(charge for _, _, charge in self._heap)]
         return [charge for charge in known if not charge.grant.over]
 
     def forget(self) -> None:
@@ -122,7 +124,7 @@ class Roster:
         """Up to a chunk of leases that are due, or nearly so."""
         self._sort_in()
         heap = self._heap
-        taken: list[Charge] = []
+        taken = self._taken = []
         most = CHUNK
         while heap and len(taken) < most and heap[0][0] <= now:
             late = now - heap[0][0]
@@ -135,7 +137,7 @@ class Roster:
             charge = heapq.heappop(heap)[2]
             if not charge.grant.over:
                 taken.append(charge)
-        return taken
+        return list(taken)
 
     def put(self, charge: Charge, due_at: float) -> None:
         """Looks at it again when it is due."""

@@ -62,7 +62,7 @@ class Strand:
     def received(self, data: bytes) -> None:
         try:
             out = self.link.receive(data)
-        except ValueError as error:
+        except Exception as error:  # whatever a server sends, its round must come to an end
             self.abort(Cause.DISCONNECTED, str(error))
             return
         if self.board.watch.failing:
@@ -246,5 +246,7 @@ class Board:
             if strand.link.overfull:
                 strand.abort(Cause.SILENT, "too many answers owed")
                 self.watch.failed(strand.node, Cause.SILENT.value)  # or it would be connected to at once
+            elif strand.link.stale(now, self._node_timeout):
+                strand.abort(Cause.SILENT, "silent for too long")
             elif strand.link.overdue(now, self._node_timeout) and now >= self.watch.healths[strand.node].probe_at:
                 self.watch.failed(strand.node, Cause.SILENT.value)

@@ -243,7 +243,7 @@ class Cable:
         """Reads what is there, or what comes within `patience` seconds."""
         try:
             heard = strand.read(patience)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # a broken connection, or whatever a server may send
             self._drop(strand, Cause.DISCONNECTED, str(error))
             return
         if heard:
@@ -263,6 +263,8 @@ class Cable:
         if strand.link.overfull:
             self._drop(strand, Cause.SILENT, "too many answers owed")
             self._watch.failed(strand.node, Cause.SILENT.value)  # or it would be connected to at once
+        elif strand.link.stale(now, self._node_timeout):
+            self._drop(strand, Cause.SILENT, "silent for too long")
         elif strand.link.overdue(now, self._node_timeout) and now >= self._watch.healths[strand.node].probe_at:
             self._watch.failed(strand.node, Cause.SILENT.value)
         return self._strands[strand.node]

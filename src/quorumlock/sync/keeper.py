@@ -103,8 +103,7 @@ class Keeper(KeeperBase):
 
     def _started(self, thread: threading.Thread | None, work: Callable[[], None], name: str) -> threading.Thread:
         """The thread, or a new one if it is not there."""
-        if self._stopped or (thread is not None and thread.is_alive()):
-            assert thread is not None
+        if thread is not None and (self._stopped or thread.is_alive()):
             return thread
         thread = threading.Thread(target=work, name=name, daemon=True)
         try:

@@ -25,6 +25,8 @@ from .scripts import ACQUIRE, RELEASE
 from .wire import FREE, Wire, decode, decode_release
 
 _SURVEYS = (Survey, Initialise)
+STALE_AFTER = 3
+"""Node timeouts, after which a silent connection is replaced."""
 OWED_MOST = 512
 """A link that owes this many answers is given up and replaced."""
 
@@ -274,6 +276,13 @@ class Link:
     def overdue(self, now: float, timeout: float) -> bool:
         """Has the node been silent for longer than `timeout`?"""
         return bool(self._pending) and now - self._pending[0].sent_at > timeout
+
+    def stale(self, now: float, timeout: float) -> bool:
+        """Is a new connection worth a try? This one may be dead although nobody was told.
+
+        Not if this one never was answered: a server that hangs is connected to once more, not again and again.
+        """
+        return self.client is not None and self.overdue(now, STALE_AFTER * timeout)
 
     # What replies lead to.
 

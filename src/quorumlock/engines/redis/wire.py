@@ -23,7 +23,7 @@ from ...core.requests import (
     Request,
     Survey,
 )
-from ...core.votes import Answer, Cause, Vote, of_each, unknown
+from ...core.votes import GRANTED, Answer, Cause, Vote, of_each, unknown
 from . import scripts
 from .resp import ReplyError, pack
 from .scripts import Script
@@ -35,6 +35,7 @@ FREE = (Release, Survey, Initialise)
 _UNMARKED = (*FREE, Join)
 _EMPTY_ARGUMENT = len(b"$0\r\n\r\n")
 
+_AGREED = Cause.AGREED
 _SAID = dict(zip(b"ynak", (Cause.AGREED, Cause.HELD, Cause.ABSENT, Cause.OTHER_KIND), strict=True))
 """What a letter says of one of many leases."""
 
@@ -191,16 +192,19 @@ def decode_release(reply: Any) -> Answer:
 
 def decode(reply: Any) -> Answer:
     """What any other script's reply means as a vote."""
-    if type(reply) is list and reply and type(reply[0]) is int:
-        code = reply[0]
-        if code == 1 and len(reply) > 1 and type(reply[1]) is bytes:
-            return of_each([_SAID.get(letter, Cause.FAILED) for letter in reply[1]])
-        if code == 1:
-            return Answer(Vote.GRANTED, Cause.AGREED, reply[1] if len(reply) > 1 else 0)
-        if code == 0 and len(reply) == 3:
-            return Answer(Vote.REFUSED, Cause.HELD, reply[2], max(0, reply[1]))
-        if cause := _REFUSALS.get(code):
-            return Answer(Vote.REFUSED, cause, wait_ms=reply[1] if len(reply) > 1 else 0)
+    if type(reply) is list and len(reply) == 2 and reply[0] == 1:
+        fence = reply[1]
+        if type(fence) is int and fence >= 0:
+            return Answer(GRANTED, _AGREED, fence)
+    match reply if type(reply) is list else None:
+        case [1, bytes(said)] if said:
+            return of_each([_SAID.get(letter, Cause.FAILED) for letter in said])
+        case [0, int(pttl), int(fence)]:
+            return Answer(Vote.REFUSED, Cause.HELD, fence, max(0, pttl))
+        case [int(code)] if code in _REFUSALS:
+            return Answer(Vote.REFUSED, _REFUSALS[code])
+        case [-2, int(left_ms)]:
+            return Answer(Vote.REFUSED, Cause.QUARANTINE, wait_ms=left_ms)
     if isinstance(reply, ReplyError):
         return unknown(Cause.FAILED, str(reply)[:160])
     return unknown(Cause.FAILED, f"unexpected answer of type {type(reply).__name__}")
