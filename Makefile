@@ -36,6 +36,7 @@ soak: environment
 bench: environment servers
 	$(RUN) -m bench pair $(ARGS)
 	$(RUN) -m bench faults $(ARGS)
+	$(RUN) -m bench keep $(ARGS)
 
 clean:
 	rm -rf .venv .bench-envs .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

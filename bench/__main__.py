@@ -1,4 +1,4 @@
-"""The command line: `python -m bench pair | faults [--quick] [--json FILE]`."""
+"""The command line: `python -m bench pair | faults | keep [--quick] [--json FILE]`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from quorumlock.lab.servers import kinds
 
-from . import faults, pair
+from . import faults, keep, pair
 from .machine import describe
 
 
@@ -19,6 +19,7 @@ def main() -> int:
     for name, text in (
         ("pair", "one acquire + release, against floors and peers; server cost; import time"),
         ("faults", "the same with 1 and 2 of 5 nodes hung or dead, against healthy"),
+        ("keep", "1 to 100,000 leases that are renewed: memory, threads, renewals, acquires beside them"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--quick", action="store_true", help="fewer rounds, the same rows")
@@ -31,6 +32,8 @@ def main() -> int:
     print("\n".join(f"{key}: {value}" for key, value in machine.items()), flush=True)
     if options.command == "pair":
         raw = pair.run(options.server, quick=options.quick, with_peers=not options.no_peers)
+    elif options.command == "keep":
+        raw = keep.run(options.server, quick=options.quick)
     else:
         raw = faults.run(options.server, quick=options.quick)
     if options.json:

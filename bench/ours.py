@@ -11,9 +11,9 @@ PREFIX = "bench:"
 # max_ttl=ttl everywhere: nothing longer is taken here, and a quarantine is as short as it can be.
 
 
-def initialise(urls: list[str], ttl: float) -> None:
+def initialise(urls: list[str], ttl: float, prefix: str = PREFIX) -> None:
     """Makes new servers a fleet that grants at once."""
-    with quorumlock.connect(urls, prefix=PREFIX, max_ttl=ttl) as locker:
+    with quorumlock.connect(urls, prefix=prefix, max_ttl=ttl) as locker:
         locker.init_fleet()
 
 

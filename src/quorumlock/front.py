@@ -326,6 +326,10 @@ class LeaseBase(Generic[EventT]):
         if self._locker._bus.listening:
             self._locker._bus.emit(Released(self.name, self.fence, tally.won))
 
+    def _unreleased(self, error: Exception) -> None:
+        """A release that failed where there is something more important to raise."""
+        logger.warning("%r was not released, and ends by its ttl: %s", self.name, error)
+
     def _loss_on_exit(self) -> LeaseLost | None:
         """What to raise at the end of a block whose body succeeded."""
         self._notice()

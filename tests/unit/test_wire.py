@@ -27,7 +27,7 @@ from quorumlock.core.votes import Cause, Vote
 from quorumlock.engines.redis import scripts
 from quorumlock.engines.redis.resp import PlainReader, ReplyError, pack, pack_plainly
 from quorumlock.engines.redis.scripts import Script
-from quorumlock.engines.redis.wire import FREE, Wire, decode, decode_release
+from quorumlock.engines.redis.wire import FREE, Wire, decode, decode_many, decode_release
 from quorumlock.process import anonymous_token, token
 
 from .examples import examples
@@ -152,13 +152,23 @@ def test_a_scripts_reply_is_a_vote(reply: list[Any], vote: Vote, cause: Cause, f
         (b"n", Vote.REFUSED, [Cause.HELD]),
         (b"aa", Vote.REFUSED, [Cause.ABSENT] * 2),
         (b"ynak", Vote.REFUSED, [Cause.AGREED, Cause.HELD, Cause.ABSENT, Cause.OTHER_KIND]),
-        (b"y?", Vote.REFUSED, [Cause.AGREED, Cause.FAILED]),
     ],
 )
 def test_a_reply_about_many_leases_says_why_for_each(said: bytes, vote: Vote, causes: list[Cause]) -> None:
-    answer = decode([1, said])
+    answer = decode_many([1, said], len(said))
     assert answer.vote is vote
     assert [answer.of(lease) for lease in range(len(said))] == causes
+
+
+@pytest.mark.parametrize(
+    "reply", [[1, b"y?"], [1, b"yyy"], [1, b"y"], [1, b""], [1, 5], [1], [2, b"yy"], b"yy", None]
+)
+def test_a_reply_about_two_leases_that_is_none_is_unknown(reply: Any) -> None:
+    assert decode_many(reply, 2).vote is Vote.UNKNOWN
+
+
+def test_a_refusal_of_the_node_is_one_of_all_leases() -> None:
+    assert decode_many([-1], 2).of(1) is Cause.STRANGER
 
 
 @pytest.mark.parametrize(

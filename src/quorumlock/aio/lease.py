@@ -64,7 +64,12 @@ class AsyncLease(LeaseBase[asyncio.Event]):
             # As asyncio.timeout does it: if this was the only cancellation, it was ours, and goes no further.
             self._interrupted = False
             mine = task.uncancel() <= self._cancellations and isinstance(error, asyncio.CancelledError)
-        await self.release()
+        try:
+            await self.release()
+        except Exception as failed:
+            if lost is None and error is None:
+                raise
+            self._unreleased(failed)
         if lost is not None and (mine or error is None):
             raise lost from error
 

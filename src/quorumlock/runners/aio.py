@@ -43,9 +43,19 @@ class Strand(board.Strand, asyncio.Protocol):
     def __init__(self, node: int, connection: Any, link: Link, on: Board) -> None:
         super().__init__(node, link, on)
         self.closed: asyncio.Future[None] = on.asyncio_loop.create_future()
-        self._writer, connection._writer, connection._reader = connection._writer, None, None
+        self._writer, self._reader = connection._writer, connection._reader
+        connection._writer = connection._reader = None
         self.transport: asyncio.Transport = self._writer.transport
         self.transport.set_protocol(self)
+
+    def catch_up(self) -> None:
+        """What came before the bytes were ours: a server may accept a connection only to end it."""
+        reader, self._reader = self._reader, None
+        if data := bytes(reader._buffer):
+            self.received(data)
+        if reader._eof or reader.exception() is not None or self.transport.is_closing():
+            self.connection_lost(reader.exception())
+            self.transport.abort()
 
     def transmit(self, data: bytes) -> None:
         self.transport.write(data)
@@ -107,7 +117,9 @@ class Board(board.Board):
         except Exception as error:
             self.not_connected(node, str(error)[:160] or type(error).__name__)
         else:
-            self.connected(Strand(node, connection, self.engine.new_link(node), self))
+            strand = Strand(node, connection, self.engine.new_link(node), self)
+            self.connected(strand)
+            strand.catch_up()
 
     async def close(self) -> None:
         for task in list(self._connecting):
@@ -173,6 +185,8 @@ class StoreBoard:
         else:
             future.set_result(None)
         return Given(round_), future
+
+    releasing = False
 
     def flush(self) -> None:
         """Nothing is held back."""
@@ -278,8 +292,13 @@ class AioRunner:
         await asyncio.sleep(0)  # cancellations that are on their way get there, and start their clean-up
         if self._cleaning:
             await asyncio.wait(self._cleaning, timeout=CLOSING_WAIT)
+        loop = asyncio.get_running_loop()
+        on = self._boards.get(loop)
+        due = loop.time() + CLOSING_WAIT
+        while on is not None and on.releasing and loop.time() < due:  # noqa: ASYNC110 - once, and not for long
+            await asyncio.sleep(0.002)  # locks that other tasks are giving back
         self._closed = True
-        on = self._boards.pop(asyncio.get_running_loop(), None)
+        self._boards.pop(loop, None)
         if on is not None:
             await on.close()
         if isinstance(self._engine, Store):

@@ -177,6 +177,11 @@ class Board:
         if self.pendings:
             self._set_timer(min(pending.due for pending in self.pendings), now)
 
+    @property
+    def releasing(self) -> bool:
+        """Is any lock being given back?"""
+        return any(isinstance(one, Release) for pending in self.pendings for one in pending.round.requests)
+
     def will_flush(self, strand: Strand) -> None:
         if not self._dirty:
             self.loop.call_soon(self.flush)

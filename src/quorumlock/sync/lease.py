@@ -49,6 +49,11 @@ class Lease(LeaseBase[threading.Event]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         lost = self._loss_on_exit()
-        self.release()
+        try:
+            self.release()
+        except Exception as failed:
+            if lost is None and error is None:
+                raise
+            self._unreleased(failed)
         if lost is not None and error is None:
             raise lost

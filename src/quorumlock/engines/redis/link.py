@@ -17,14 +17,15 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Protocol
 
-from ...core.requests import Initialise, Join, Release, Request, Survey
+from ...core.requests import Extend, Heal, Initialise, Join, Release, Request, Survey
 from ...core.votes import Answer, Cause, Tally, Vote, unknown
 from .node import Client, Hello, Node
 from .resp import ProtocolError, ReplyError, new_reader, pack
 from .scripts import ACQUIRE, RELEASE
-from .wire import FREE, Wire, decode, decode_release
+from .wire import FREE, Wire, decode, decode_many, decode_release
 
 _SURVEYS = (Survey, Initialise)
+_MANY = (Extend, Heal)
 STALE_AFTER = 3
 """Node timeouts, after which a silent connection is replaced."""
 OWED_MOST = 512
@@ -66,7 +67,10 @@ class Call:
         elif isinstance(self.request, _SURVEYS):
             answer = link.surveyed(reply)
         else:
-            answer = decode(reply)
+            if isinstance(self.request, _MANY):
+                answer = decode_many(reply, len(self.request.leases))
+            else:
+                answer = decode(reply)
             if answer.cause is Cause.STRANGER and not self.rejoined and not self.tally.closed:
                 self.rejoined = True
                 return link.join_again(self)

@@ -190,6 +190,16 @@ def decode_release(reply: Any) -> Answer:
     return answer or decode(reply)
 
 
+def decode_many(reply: Any, count: int) -> Answer:
+    """What the reply to a request about `count` leases means."""
+    match reply if type(reply) is list else None:
+        case [1, bytes(said)] if len(said) == count and not said.strip(b"ynak"):
+            return of_each([_SAID[letter] for letter in said])
+        case [1, _]:
+            return _unexpected(reply)
+    return decode(reply)
+
+
 def decode(reply: Any) -> Answer:
     """What any other script's reply means as a vote."""
     if type(reply) is list and len(reply) == 2 and reply[0] == 1:
@@ -197,8 +207,6 @@ def decode(reply: Any) -> Answer:
         if type(fence) is int and fence >= 0:
             return Answer(GRANTED, _AGREED, fence)
     match reply if type(reply) is list else None:
-        case [1, bytes(said)] if said:
-            return of_each([_SAID.get(letter, Cause.FAILED) for letter in said])
         case [0, int(pttl), int(fence)]:
             return Answer(Vote.REFUSED, Cause.HELD, fence, max(0, pttl))
         case [int(code)] if code in _REFUSALS:
@@ -207,4 +215,8 @@ def decode(reply: Any) -> Answer:
             return Answer(Vote.REFUSED, Cause.QUARANTINE, wait_ms=left_ms)
     if isinstance(reply, ReplyError):
         return unknown(Cause.FAILED, str(reply)[:160])
+    return _unexpected(reply)
+
+
+def _unexpected(reply: Any) -> Answer:
     return unknown(Cause.FAILED, f"unexpected answer of type {type(reply).__name__}")
