@@ -13,7 +13,7 @@ from . import options
 from .core import redlock, waiting
 from .core.effects import Steps
 from .core.fleet import Fleet
-from .core.keeper import DUE_AFTER
+from .core.keeper import DUE_FIRST
 from .core.redlock import Grant
 from .core.votes import Tally
 from .errors import ConfigurationError, LeaseClosed, LeaseLost, LossReason, NoQuorum
@@ -165,8 +165,8 @@ class LeaseBase(Generic[EventT]):
         self._hold = hold = Hold(self, collected)
         hold.grant = grant
         if chosen.keep:
-            hold.keep_until = grant.asked_at + chosen.max_hold
-            hold.due_at = grant.valid_until - grant.ttl * DUE_AFTER
+            hold.keep_until = grant.valid_until - grant.ttl + chosen.max_hold
+            hold.due_at = grant.valid_until - grant.ttl * DUE_FIRST
         else:
             hold.keep_until = NOT_KEPT
             hold.due_at = grant.valid_until
@@ -314,6 +314,11 @@ class LeaseBase(Generic[EventT]):
             bus.emit(Extended(self.name, self.fence, extension.tally))
             if extension.healed:
                 bus.emit(Healed(self.name, self.fence, extension.healed))
+
+    def _reschedule(self) -> None:
+        """The holder has extended it, perhaps to an earlier end than its keeper knows."""
+        if self._hold.schedule():
+            self._hold.desk.watch(self._hold)
 
     def _releasing(self) -> Steps[Tally]:
         grant = self._grant

@@ -6,7 +6,7 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .core.keeper import Roster
+from .core.keeper import DUE_FIRST, Roster
 from .core.redlock import Grant
 from .errors import LockError, LossReason
 from .events import logger
@@ -28,6 +28,9 @@ class Desk(Protocol):
     """Where a keeper works: it has one, or one for each event loop."""
 
     roster: Roster
+
+    def watch(self, hold: Hold) -> None:
+        """Takes a lease into care, or is told that it is due earlier than was thought."""
 
 
 class Hold(LeaseRef):
@@ -63,6 +66,17 @@ class Hold(LeaseRef):
         lease = self()
         if lease is not None:
             lease._lose(lease._fate)
+
+    def schedule(self) -> bool:
+        """Sets when it is due; True if that is earlier than it was."""
+        grant = self.grant
+        due_at = grant.valid_until
+        if self.keep_until != NOT_KEPT:
+            due_at -= grant.ttl * DUE_FIRST
+        earlier = due_at < self.due_at
+        if earlier:
+            self.due_at = due_at
+        return earlier
 
     def renewed(self, extension: Extension) -> None:
         lease = self()

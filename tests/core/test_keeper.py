@@ -316,6 +316,35 @@ def test_a_callback_that_raises_leaves_the_other_leases_in_care() -> None:
     assert {charge.grant.name for charge in house.roster.charges()} == {"1", "2", "3"}
 
 
+def test_a_lease_that_was_shortened_is_due_earlier_and_once() -> None:
+    house = House()
+    lease = house.lease(ttl=9.0)
+    house.roster.settle()
+    lease.grant.ttl, lease.grant.valid_until = 0.9, house.world.now + 0.9
+    lease.due_at = house.world.now + 0.3
+    assert house.roster.add(lease)
+    house.world.now += 0.3
+    assert house.tend(everyone(DONE)) == [1]
+    assert house.roster.wake_at - house.world.now <= 0.3
+    lease.grant.ttl, lease.grant.valid_until = 9.0, house.world.now + 9.0
+    lease.due_at = house.world.now + 3.0
+    house.roster.add(lease)
+    house.world.now += 3.0
+    assert house.tend(everyone(DONE)) == [1], "what the heap knew of it before does not count"
+
+
+def test_leases_that_were_taken_together_are_first_renewed_apart() -> None:
+    house = House()
+    numbers = iter([0.0, 0.5, 1.0])
+    house.roster._random = lambda: next(numbers)
+    for lease in [house.lease() for _ in range(3)]:
+        lease.due_at = house.world.now + 1.5
+    house.roster.settle()
+    assert sorted(due_at - house.world.now for due_at, _, _ in house.roster._heap) == pytest.approx(
+        [1.5, 2.25, 3.0]
+    )
+
+
 def test_a_forked_child_renews_nothing() -> None:
     house = House()
     early = house.lease()

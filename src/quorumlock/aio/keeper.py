@@ -34,8 +34,7 @@ class AsyncKeeper(KeeperBase):
                 del self._desks[other]
             desk = self._desks[loop] = LoopDesk(self._fleet, self._run, loop, self._complain)
         hold.desk = desk
-        if desk.roster.add(hold):
-            desk.set_timer()
+        desk.watch(hold)
 
     def wake(self) -> None:
         for desk in list(self._desks.values()):
@@ -75,15 +74,19 @@ class LoopDesk:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
+    def watch(self, hold: Hold) -> None:
+        if self.roster.add(hold):
+            self.in_loop(self.set_timer)
+
     def in_loop(self, callback: Callable[[], object]) -> None:
         """Calls it in this loop: now, if this is the loop that runs here, else as soon as it can."""
-        if asyncio._get_running_loop() is self.loop:
+        if asyncio._get_running_loop() is self.loop:  # unlike get_running_loop() it does not raise without one
             callback()
-        else:
-            try:
-                self.loop.call_soon_threadsafe(callback, context=Context())
-            except RuntimeError:
-                pass  # the loop is closed: nobody is left there to be told
+            return
+        try:
+            self.loop.call_soon_threadsafe(callback, context=Context())
+        except RuntimeError:
+            pass  # the loop is closed: nobody is left there to be told
 
     def set_timer(self) -> None:
         """Wakes when the first lease is due."""

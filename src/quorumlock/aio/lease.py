@@ -42,6 +42,7 @@ class AsyncLease(LeaseBase[asyncio.Event]):
             self._lose(lost.reason)
             raise
         self._extended(extension)
+        self._reschedule()
 
     async def release(self) -> None:
         """Gives the lock back. Quiet if it was released before, or is somebody else's by now."""

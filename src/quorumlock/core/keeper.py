@@ -6,8 +6,8 @@ sleeps until `Roster.wake_at`, which an `add` may bring forward, and then runs `
 
 Rules:
 
-1. A lease is due a third of its `ttl` after it was last renewed, or a little earlier: leases that were taken
-   together are not renewed together for ever.
+1. A lease is due a third of its `ttl` after it was last renewed, or somewhat earlier: leases that were taken
+   together are not renewed together.
 2. What cannot be told is asked again, while validity lasts. Only time, or a majority of nodes, makes a lease lost.
 3. Whatever goes wrong in a round, the leases of that round are due again soon: none is forgotten.
 4. Leases are renewed in chunks, with a pause behind each: others use the same nodes.
@@ -30,8 +30,8 @@ CHUNK = 50
 CHUNK_WHEN_LATE = 500
 PAUSE_MOST = 0.005
 NEVER = float("inf")
-DUE_AFTER = 2 / 3 + 1 / 15
-"""How much of its ttl a lease has left when it is due, at most."""
+DUE_FIRST = 5 / 6
+"""How much of its ttl a lease may have left when it is first renewed. (Two thirds are the rule.)"""
 AHEAD = 0.05
 """Leases due within so many seconds are renewed with those that are due now."""
 
@@ -41,7 +41,7 @@ class Charge(Protocol):
 
     grant: Grant
     due_at: float
-    """When to look at it first."""
+    """When to look at it; at first, when to look at it at the earliest."""
 
     def renewable(self, now: float) -> bool:
         """Is it to be renewed (still)?"""
@@ -128,26 +128,27 @@ class Roster:
         most = CHUNK
         while heap and len(taken) < most and heap[0][0] <= now:
             late = now - heap[0][0]
-            charge = heapq.heappop(heap)[2]
-            if not charge.grant.over:
+            due_at, _, charge = heapq.heappop(heap)
+            if not charge.grant.over and due_at == charge.due_at:
                 taken.append(charge)
                 if late > charge.grant.ttl / 10:
                     most = CHUNK_WHEN_LATE
         while heap and taken and len(taken) < CHUNK and heap[0][0] <= now + min(AHEAD, heap[0][2].grant.ttl / 20):
-            charge = heapq.heappop(heap)[2]
-            if not charge.grant.over:
+            due_at, _, charge = heapq.heappop(heap)
+            if not charge.grant.over and due_at == charge.due_at:
                 taken.append(charge)
         return list(taken)
 
     def put(self, charge: Charge, due_at: float) -> None:
-        """Looks at it again when it is due."""
+        """Looks at it again when it is due; not before, whatever was said earlier."""
         self._count += 1
+        charge.due_at = due_at
         heapq.heappush(self._heap, (due_at, self._count, charge))
 
     def put_next(self, charge: Charge) -> None:
         """Looks at it again a third of its ttl after it was renewed."""
         grant = charge.grant
-        due_at = grant.valid_until - grant.ttl * (DUE_AFTER - self._random() / 15)
+        due_at = grant.valid_until - grant.ttl * (2 / 3 + self._random() / 15)
         self.put(charge, max(due_at, self._clock() + grant.ttl / 20))
 
     def _sort_in(self) -> None:
@@ -156,8 +157,10 @@ class Roster:
                 _, charge = self._fresh.popitem()
             except KeyError:  # dropped meanwhile, by another thread
                 return
-            if not charge.grant.over:
-                self.put(charge, charge.due_at)
+            grant = charge.grant
+            if not grant.over:
+                slack = grant.valid_until - grant.ttl * 2 / 3 - charge.due_at
+                self.put(charge, charge.due_at + max(0.0, slack) * self._random())
 
 
 def tend(fleet: Fleet, roster: Roster) -> Steps[None]:

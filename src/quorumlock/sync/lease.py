@@ -29,6 +29,7 @@ class Lease(LeaseBase[threading.Event]):
             self._lose(lost.reason)
             raise
         self._extended(extension)
+        self._reschedule()
 
     def release(self) -> None:
         """Gives the lock back. Quiet if it was released before, or is somebody else's by now."""
