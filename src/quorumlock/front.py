@@ -52,7 +52,8 @@ class LockerBase:
     _keeper: KeeperBase
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
-        self.engine = engine
+        self.engine: Any = engine
+        """What keeps the locks; an engine may offer more than all of them do."""
         self._settings = settings
         self._bus = Bus()
         asked = settings.retry
@@ -237,7 +238,7 @@ class LeaseBase(Generic[EventT]):
         """Raises LeaseLost, or LeaseClosed after a release; returns only while the lease is valid."""
         if self._closed:
             raise LeaseClosed(f"the lease of {self.name!r} was released")
-        self._notice()
+        self._notice(raised=True)
         if self._reason is not None:
             raise self._loss()
 
@@ -245,25 +246,25 @@ class LeaseBase(Generic[EventT]):
         state = "released" if self._closed else f"{self.remaining():.3f} s left"
         return f"<{type(self).__name__} {self.name!r} fence={self.fence} token={self.token[:6]}… {state}>"
 
-    def _notice(self) -> None:
+    def _notice(self, *, raised: bool = False) -> None:
         """Finds out what only this process can know: that time is up, or that it is a fork's child."""
         if self._closed or self._reason is not None:
             return
         if self._forks != Process.generation:
-            self._lose(LossReason.FORKED)
+            self._lose(LossReason.FORKED, raised=raised)
         elif self._locker._fleet.clock() >= self._grant.valid_until:
-            self._lose(self._fate)
+            self._lose(self._fate, raised=raised)
 
-    def _lose(self, reason: LossReason) -> None:
-        """The lease is gone; tells once."""
+    def _lose(self, reason: LossReason, *, raised: bool = False) -> None:
+        """The lease is gone; tells once. `raised`: who noticed it is told by a LeaseLost, too."""
         with Process.mutex:
             if self._closed or self._reason is not None:
                 return
             self._reason = reason
         self._hold.drop()
-        self._announce(reason)
+        self._announce(reason, raised)
 
-    def _announce(self, reason: LossReason) -> None:
+    def _announce(self, reason: LossReason, raised: bool) -> None:
         """Tells of the loss, in the thread that noticed it."""
         with Process.mutex:
             if self._event is not None:
@@ -316,8 +317,8 @@ class LeaseBase(Generic[EventT]):
                 bus.emit(Healed(self.name, self.fence, extension.healed))
 
     def _reschedule(self) -> None:
-        """The holder has extended it, perhaps to an earlier end than its keeper knows."""
-        if self._hold.schedule():
+        """The holder has extended it, or tried to, perhaps to an earlier end than its keeper knows."""
+        if not self._grant.over and self._hold.schedule():
             self._hold.desk.watch(self._hold)
 
     def _releasing(self) -> Steps[Tally]:

@@ -84,7 +84,7 @@ def check(said: Sequence[Answer | None], order: Sequence[int]) -> str:
         return "extended"
     assert extension.valid_until is None
     assert extension.healed == ()
-    assert (grant.valid_until, grant.ttl) == (before, 10.0)
+    assert (grant.valid_until, grant.ttl) == (before, 8.0)
     if count - len(gone) < majority:
         taken = any(one is HELD for one in known.values())
         assert extension.reason is (LossReason.TAKEN if taken else LossReason.BROKEN)

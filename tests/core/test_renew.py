@@ -9,7 +9,7 @@ import pytest
 
 from quorumlock.core.effects import Round, Route
 from quorumlock.core.redlock import Grant
-from quorumlock.core.renewal import Extension, renew
+from quorumlock.core.renewal import Extension, extend, renew
 from quorumlock.core.requests import Extend, Heal, Kept, Release
 from quorumlock.core.votes import Answer, Cause, of_each
 from quorumlock.errors import LossReason
@@ -126,6 +126,7 @@ def meddling(change: Callable[[Grant], None]) -> tuple[World, Grant, Extension]:
 
 def test_a_lease_that_its_holder_shortened_meanwhile_stays_short() -> None:
     def shorten(grant: Grant) -> None:
+        grant.extensions += 1
         grant.valid_until -= 4.0
 
     world, grant, extension = meddling(shorten)
@@ -134,10 +135,11 @@ def test_a_lease_that_its_holder_shortened_meanwhile_stays_short() -> None:
 
 
 def test_a_lease_that_its_holder_extended_meanwhile_stays_long() -> None:
-    def extend(grant: Grant) -> None:
+    def lengthen(grant: Grant) -> None:
+        grant.extensions += 1
         grant.valid_until += 40.0
 
-    world, grant, _ = meddling(extend)
+    world, grant, _ = meddling(lengthen)
     assert grant.valid_until == pytest.approx(world.now + 45.0)
 
 
@@ -164,3 +166,23 @@ def test_a_release_travels_behind_a_healing_that_is_still_under_way() -> None:
     world.run(renew(world.fleet, leases), [votes(said(YES, ABSENT), DONE, DONE), owes])
     assert leases[1].route is world.rounds[1].route
     assert leases[0].route is not world.rounds[1].route
+
+
+def test_what_the_keeper_hears_while_its_holder_shortens_the_lease_does_not_count() -> None:
+    """Keeper asks for 10 s, holder for 5, of which nobody hears; a node may have executed both in that order."""
+    world = World(3)
+    (grant,) = grants(world, 1, ttl=10.0, left=3.0)
+    before = grant.valid_until
+    holders = extend(world.fleet, grant, 5.0)
+    keepers = renew(world.fleet, [grant])
+    keepers_round, holders_round = next(keepers), next(holders)
+    assert isinstance(keepers_round, Round)
+    assert isinstance(holders_round, Round)
+    everyone(DONE)(keepers_round)
+    with pytest.raises(StopIteration):
+        next(keepers)
+    everyone(SILENT)(holders_round)
+    with pytest.raises(StopIteration):
+        next(holders)
+    assert grant.valid_until == before
+    assert grant.ttl == 5.0, "a node may still shorten it, behind any renewal: none must rely on more"

@@ -39,10 +39,11 @@ class AsyncLease(LeaseBase[asyncio.Event]):
             async with self._turn():
                 extension = await self._locker._run(self._extending(ttl))
         except LeaseLost as lost:
-            self._lose(lost.reason)
+            self._lose(lost.reason, raised=True)
             raise
+        finally:
+            self._reschedule()
         self._extended(extension)
-        self._reschedule()
 
     async def release(self) -> None:
         """Gives the lock back. Quiet if it was released before, or is somebody else's by now."""
@@ -85,16 +86,27 @@ class AsyncLease(LeaseBase[asyncio.Event]):
             known = weakref.ref(task)
             self._owner_gone = lambda: (owner := known()) is None or owner.done()
 
-    def _announce(self, reason: LossReason) -> None:
+    def _announce(self, reason: LossReason, raised: bool) -> None:
         if self._forks == Process.generation:  # else the loop, too, is the parent's
-            cast("LoopDesk", self._hold.desk).in_loop(lambda: self._tell(reason))
+            desk = cast("LoopDesk", self._hold.desk)
+            noticed_by = asyncio.current_task() if asyncio._get_running_loop() is desk.loop else None
+            desk.in_loop(lambda: self._tell(reason, noticed_by if raised else None))
 
-    def _tell(self, reason: LossReason) -> None:
-        super()._announce(reason)
+    def _tell(self, reason: LossReason, told: asyncio.Task[Any] | None) -> None:
+        super()._announce(reason, False)
         task = self._task
-        if task is not None and not task.done() and task is not asyncio.current_task():
+        if task is None or task is told:
+            return
+        if task is asyncio.current_task():
+            # A running task can only be cancelled at its next await: not if it has left the block by then.
+            asyncio.get_running_loop().call_soon(self._interrupt, task)
+        else:
+            self._interrupt(task)
+
+    def _interrupt(self, task: asyncio.Task[Any]) -> None:
+        if task is self._task and not task.done():
             self._interrupted = True
-            task.cancel(f"the lease of {self.name!r} is lost: {reason.value}")
+            task.cancel(f"the lease of {self.name!r} is lost")
 
     def _call_back(self) -> None:
         told = super()._call_back()

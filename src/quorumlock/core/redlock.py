@@ -45,6 +45,8 @@ class Grant:
     """Set before a release is sent, and when the lease is lost: from then on nothing is renewed or healed."""
     extending: bool = False
     """Is its holder extending it? Its keeper stands back then."""
+    extensions: int = 0
+    """How often its holder has begun to."""
     healed: bool = False
     """Was any node given the lock after the acquire?"""
     asked_at: float = 0.0

@@ -3,10 +3,11 @@
 Rules, beside those of `redlock.py`:
 
 1. A majority must say yes before the old validity ends; the lease then lives `ttl` from before the request.
-2. A holder may shorten its lease. From before the request until it is known what became of it, the lease is valid
-   for the shorter time only. The keeper never shortens: a renewal of its that arrives late undoes nothing.
-3. The keeper stands back while the holder extends, and what it hears counts only if the holder has not extended
-   meanwhile.
+2. A holder may shorten its lease. From before the request the lease is valid for the shorter time only, and has
+   the shorter ttl, whatever becomes of it: a node may execute it late, behind a renewal.
+   Keeper and healing never shorten: what arrives late undoes nothing.
+3. The keeper stands back while the holder extends, and what it hears counts only if the holder has not begun to
+   extend meanwhile.
 4. Healing follows a successful extension and never counts towards it. What was released while it was being healed
    is released again, behind the healing.
 """
@@ -43,6 +44,8 @@ def extend(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:
     until = valid_until(started_at, ttl, fleet.drift)
     before = grant.valid_until
     grant.valid_until = min(before, until)
+    grant.ttl = min(grant.ttl, ttl)
+    grant.extensions += 1
     tally = fleet.tally()
     request = Extend((kept(grant, ttl),), shorten=True)
     grant.extending = True
@@ -66,6 +69,7 @@ def renew(fleet: Fleet, grants: Sequence[Grant]) -> Steps[list[Extension]]:
     """
     started_at = fleet.clock()
     befores = [grant.valid_until for grant in grants]
+    begun = [grant.extensions for grant in grants]
     ttls = [grant.ttl for grant in grants]
     tally = Tally(fleet.nodes, fleet.majority, patient=True)
     request = Extend(tuple(kept(grant, grant.ttl) for grant in grants))
@@ -77,7 +81,7 @@ def renew(fleet: Fleet, grants: Sequence[Grant]) -> Steps[list[Extension]]:
     for i, (grant, before, ttl) in enumerate(zip(grants, befores, ttls, strict=True)):
         until = valid_until(started_at, ttl, fleet.drift)
         extension = judged(fleet, tally if alike else tally.part(i), before, until, now)
-        if grant.valid_until != before:
+        if grant.extensions != begun[i]:
             extension = Extension(extension.tally, valid_until=grant.valid_until)
         elif extension.valid_until is not None:
             grant.valid_until = until

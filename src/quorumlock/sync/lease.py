@@ -26,10 +26,11 @@ class Lease(LeaseBase[threading.Event]):
             with self._turn():
                 extension = self._locker._run(self._extending(ttl))
         except LeaseLost as lost:
-            self._lose(lost.reason)
+            self._lose(lost.reason, raised=True)
             raise
+        finally:
+            self._reschedule()
         self._extended(extension)
-        self._reschedule()
 
     def release(self) -> None:
         """Gives the lock back. Quiet if it was released before, or is somebody else's by now."""

@@ -229,7 +229,8 @@ class ServerDouble:
             elif holder is None and self._get(lock) is not None:
                 said += b"k"
             else:
-                self._set(lock, token, int(ttl_ms))
+                if holder != token or self._pttl(lock) < int(ttl_ms):
+                    self._set(lock, token, int(ttl_ms))
                 self._raise_fence(fence_key, int(self._text(fence_key) or 0), int(fence), fence_ttl_ms)
                 said += b"y"
         return [1, said]

@@ -17,7 +17,10 @@ for i = 1, (#ARGV - 2) / 3 do
   elseif not seen[1] and redis.call('EXISTS', lock) == 1 then
     said[i] = 'k'
   else
-    redis.call('SET', lock, token, 'PX', ttl_ms)
+    -- One that is there already keeps its time: a healing that arrives late must not shorten a later extension.
+    if seen[1] ~= token or redis.call('PTTL', lock) < tonumber(ttl_ms) then
+      redis.call('SET', lock, token, 'PX', ttl_ms)
+    end
     local stored = tonumber(seen[2]) or 0
     redis.call('SET', fence, stored < tonumber(least) and least or seen[2], 'PX', ARGV[1])
     said[i] = 'y'
