@@ -1,0 +1,246 @@
+"""The SQLite engine: files and disks that are wrong are named, nothing is locked, and it gets over it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sqlite3
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import quorumlock
+from quorumlock import EngineError, EngineTimeout
+from quorumlock.core.requests import Join, Look
+from quorumlock.core.votes import Cause
+
+from .test_sqlite import File, Make, file, granted, in_child, make, open_files, refused
+
+__all__ = ["file", "make"]  # fixtures
+
+
+def as_nobody(task: Callable[[], None]) -> None:
+    """Runs `task` as a user who may not do everything."""
+
+    def child() -> None:
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+        task()
+
+    in_child(child)
+
+
+# Locked.
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """Somebody who takes the write lock and does not give it back."""
+    db = sqlite3.connect(tmp_path / "locks.db", isolation_level=None)
+    yield db
+    db.close()
+
+
+def test_a_database_that_stays_locked_is_a_timeout_that_says_so(make: Make, writer: sqlite3.Connection) -> None:
+    one = make()
+    one.acquire("held")
+    writer.execute("BEGIN IMMEDIATE")
+    started_at = time.perf_counter()
+    with pytest.raises(EngineTimeout, match="the database is locked by another process") as error:
+        one.acquire()
+    assert 1 <= time.perf_counter() - started_at < 1.9
+    assert str(one.path) in str(error.value)
+    assert error.value.node == str(one.path)
+    writer.execute("ROLLBACK")
+    granted(one.acquire())
+
+
+def test_a_database_that_is_locked_while_it_is_opened(make: Make, writer: sqlite3.Connection) -> None:
+    first = make()
+    first.acquire("held")
+    first.engine.close()
+    writer.execute("PRAGMA locking_mode = EXCLUSIVE")
+    writer.execute("DELETE FROM leases WHERE name = 'x'")
+    one = make()
+    before = open_files(one.path)
+    with pytest.raises(EngineTimeout, match="locked by another process"):
+        one.ask(Join())
+    writer.close()
+    assert before
+    assert open_files(one.path) == []
+    refused(one.acquire("held", "other"), Cause.HELD)
+
+
+def test_the_caller_waits_once_for_a_locked_database(make: Make, writer: sqlite3.Connection) -> None:
+    """Nothing was executed, so nothing is undone, which would have to wait again."""
+    one = make()
+    one.acquire("held")
+    with quorumlock.connect(f"sqlite:///{one.path}") as locks:
+        assert not locks.lock("a", keep=False).locked()
+        writer.execute("BEGIN IMMEDIATE")
+        started_at = time.perf_counter()
+        with pytest.raises(EngineTimeout):
+            locks.lock("a", keep=False).try_acquire()
+        assert time.perf_counter() - started_at < 1.9
+        assert locks.lock("held", keep=False).try_acquire() is None
+        writer.execute("ROLLBACK")
+        locks.lock("a", keep=False).acquire().release()
+
+
+def test_patience_grows_with_node_timeout(make: Make) -> None:
+    assert make(node_timeout=0.001).engine._patience == 1.0
+    assert make(node_timeout=0.2).engine._patience == 4.0
+
+
+# The disk.
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    try:
+        subprocess.run(command, check=True, capture_output=True, timeout=10)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no tmpfs can be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True, timeout=10)
+
+
+def fill(folder: Path) -> Path:
+    """To the last byte."""
+    filler = folder / "filler"
+    with filler.open("ab", buffering=0) as stream:
+        for size in (4096, 1):
+            try:
+                while stream.write(b"x" * size):
+                    pass
+            except OSError:
+                continue
+    return filler
+
+
+def test_a_full_disk_is_an_error_no_lock_and_soon_forgotten(tiny_disk: Path, make: Make) -> None:
+    one = make(tiny_disk / "locks.db")
+    fence = granted(one.acquire("held"))
+    filler = fill(tiny_disk)
+
+    def use_up() -> None:
+        """What was allotted to the WAL."""
+        nonlocal fence
+        for n in range(300):
+            fence = granted(one.acquire(f"name-{n}"))
+
+    with pytest.raises(EngineError, match="the disk is full") as error:
+        use_up()
+    assert error.value.node == str(one.path)
+    for n in range(300, 303):
+        with pytest.raises(EngineError, match="the disk is full"):
+            one.acquire(f"name-{n}")
+    assert one.sql("SELECT max(fence) FROM leases") == [(fence,)], "no row of an attempt that failed"
+    refused(one.acquire("held", "other"), Cause.HELD)
+    filler.unlink()
+    assert granted(one.acquire("later")) > fence
+    assert one.sql("PRAGMA integrity_check") == [("ok",)]
+
+
+def test_a_file_that_cannot_be_made_on_a_full_disk(tiny_disk: Path, make: Make) -> None:
+    filler = fill(tiny_disk)
+    one = make(tiny_disk / "locks.db")
+    with pytest.raises(EngineError, match="full"):
+        one.acquire()
+    assert open_files(one.path) == []
+    filler.unlink()
+    granted(one.acquire())
+
+
+def test_a_disk_that_cannot_be_written_is_an_error_and_no_lock(make: Make) -> None:
+    """A limit on the size of files, which SQLite meets as an I/O error."""
+    one = make()
+    granted(one.acquire("held"))
+    one.engine.close()
+
+    def child() -> None:
+        mine = File(one.path)
+        mine.ask(Join())
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+        with pytest.raises(EngineError, match="disk") as error:
+            mine.acquire()
+        assert error.value.node == str(one.path)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert mine.row() is None
+        granted(mine.acquire())
+
+    in_child(child)
+    refused(make().acquire(token="other"), Cause.HELD)
+
+
+# Permissions.
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Path]:
+    """A folder that others may enter: those of pytest are private."""
+    with tempfile.TemporaryDirectory(prefix="quorumlock-") as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+def test_a_read_only_file_is_an_error_that_says_so(make: Make, shared: Path) -> None:
+    one = make(shared / "locks.db")
+    one.acquire("held", ttl_ms=10)
+    one.path.chmod(0o444)
+    if os.geteuid() != 0:
+        one.engine.close()
+
+    def child() -> None:
+        for name in ("held", "free"):
+            with pytest.raises(EngineError, match=r"read-only for this user \(uid \d+\)") as error:
+                File(one.path).acquire(name)
+            assert error.value.node == str(one.path)
+
+    as_nobody(child)
+
+
+def test_a_read_only_folder_is_an_error_that_says_so(make: Make, shared: Path) -> None:
+    """The file itself may be written, its -wal and -shm cannot be made."""
+    one = make(shared / "locks.db")
+    one.acquire("held")
+    one.engine.close()
+    one.path.chmod(0o666)
+    shared.chmod(0o555)
+
+    def child() -> None:
+        mine = File(one.path)
+        with pytest.raises(EngineError, match="folder"):
+            mine.acquire()
+        with pytest.raises(EngineError, match="folder"):
+            File(shared / "new.db").acquire()
+        assert open_files(shared) == []
+
+    as_nobody(child)
+    shared.chmod(0o755)
+
+
+def test_a_folder_that_may_not_be_entered_is_an_error_that_says_so(make: Make, shared: Path) -> None:
+    folder = shared / "private"
+    folder.mkdir(mode=0o700)
+    one = make(folder / "locks.db")
+    one.ask(Look("a"))
+    if os.geteuid() != 0:
+        folder.chmod(0)
+
+    def child() -> None:
+        with pytest.raises(EngineError, match=r"cannot be reached \(Permission denied\)") as error:
+            File(one.path).acquire()
+        assert error.value.node == str(one.path)
+
+    as_nobody(child)
+    folder.chmod(0o700)
