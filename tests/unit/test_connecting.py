@@ -207,7 +207,7 @@ def test_redis_pys_retries_are_switched_off() -> None:
     retry = redis.retry.Retry(redis.backoff.NoBackoff(), 3)
     client = redis.Redis("a", 1, retry=retry, retry_on_error=[OSError], socket_timeout=9.0, health_check_interval=3)
     engine = quorumlock.connect(clients=[client], node_timeout=0.02).engine
-    [kwargs] = engine._kwargs  # type: ignore[attr-defined]
+    [kwargs] = engine._kwargs
     assert not {"retry", "retry_on_error", "health_check_interval"} & kwargs.keys()
     assert kwargs["socket_timeout"] == pytest.approx(1.0), "no connection is waited for as long as the client would"
     assert kwargs["protocol"] == 2
