@@ -126,7 +126,7 @@ def _add_demo(commands: argparse._SubParsersAction[Parser]) -> None:
         "demo",
         help="see a lock at work, and things that go wrong",
         description="Starts five Valkey nodes on this machine and three workers that share one lock; "
-        "kills a node and stops a worker; shows that nothing is lost.",
+        "kills two nodes, and stops a worker in mid-work; shows that nothing is lost.",
         allow_abbrev=False,
     )
     demo.add_argument("--plain", action="store_true", help="lines of text, also on a terminal")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 import quorumlock
 
@@ -11,6 +12,9 @@ from .output import EX_OK, EX_UNAVAILABLE, EX_USAGE, complain
 
 def init(arguments: argparse.Namespace) -> int:
     urls: list[str] | None = arguments.url
+    if not urls and not os.environ.get("QUORUMLOCK_URL"):
+        complain("say which nodes: --url, or QUORUMLOCK_URL. (The file of this machine needs no initialising)")
+        return EX_USAGE
     with quorumlock.connect(
         urls[0] if urls and len(urls) == 1 else urls,
         prefix=arguments.prefix,

@@ -47,16 +47,23 @@ def kinds() -> list[str]:
     return [kind for kind, find in BINARIES.items() if find() is not None]
 
 
+_given: set[int] = set()
+"""Ports that were given away: free until the server is there, and not to be given twice."""
+
+
 def free_port() -> int:
     """A free port below those that the kernel gives to outgoing connections: nobody takes it by chance."""
     while True:
         port = random.randrange(10_000, 32_000)
+        if port in _given:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
+        _given.add(port)
+        return port
 
 
 def _end_with_parent() -> None:
@@ -153,6 +160,7 @@ class Server:
             self._signal_and_wait(signal.SIGKILL)
             self._process = None
         shutil.rmtree(self.folder, ignore_errors=True)
+        _given.discard(self.port)
 
     def _signal(self, number: int) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -193,6 +201,7 @@ class Servers:
         with self._stack:  # nothing is left running if one of them fails
             for server in self.servers:
                 self._stack.callback(server.stop)
+            for server in self.servers:
                 server.start(wait=False)
             for server in self.servers:
                 server.wait_until_ready()
