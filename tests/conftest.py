@@ -26,6 +26,13 @@ def server_kinds() -> list[object]:
     ]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What locks without a URL does so in a folder of the tests', also in processes that they start."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    os.environ.pop("QUORUMLOCK_URL", None)
+
+
 @pytest.fixture(scope="session", params=server_kinds())
 def kind(request: pytest.FixtureRequest) -> str:
     """valkey, then redis."""
