@@ -1,13 +1,30 @@
-"""A TCP proxy on loopback that delays, holds, loses and cuts what passes between a client and one server."""
+"""A TCP proxy on loopback, between clients and one server, that does to them what networks do.
+
+| fault | how to ask for it |
+|---|---|
+| delay | `proxy.delay = 0.2`: answers come that much later |
+| hold | `hold_requests()`, `hold_answers()`: they wait here until `let_go()` |
+| drop an answer | `lose_next_answer = True`: executed, but the connection ends before the answer comes |
+| cut | `cut()`: both ends see the connection end; `refusing = True`: new ones end at once |
+| half-open | `half_open = True`: the server is not told that the client hung up; `go_silent()`: nobody is told |
+| garbage | `garble(data)`: other bytes come instead of the next answer |
+| split | `split_at = k`: every answer comes in two parts, of which the first has k bytes |
+
+What comes out of the server in one piece counts as one answer, but for garbage. Faults apply to every connection
+through the proxy; `hold_…` and `go_silent` only to those that stand, so that a client which connects anew finds
+its way.
+"""
 
 from __future__ import annotations
 
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 
+from quorumlock.engines.redis.resp import PlainReader
 from quorumlock.lab.servers import Server
 
 CHUNK = 65536
@@ -51,8 +68,21 @@ class Line:
                     self.proxy.lose_next_answer = False
                     break
                 with suppress(OSError):  # the client has gone; a half-open line swallows the answer
-                    self.client.sendall(data)
+                    self._pass_on(data)
         self.cut()
+
+    def _pass_on(self, data: bytes) -> None:
+        proxy = self.proxy
+        proxy.last_answer = data
+        if proxy.garbage is not None:
+            change, proxy.garbage = proxy.garbage, None
+            size = first_reply(data)
+            data = change(data[:size]) + data[size:]
+        if 0 < proxy.split_at < len(data):
+            self.client.sendall(data[: proxy.split_at])
+            time.sleep(proxy.split_pause)
+            data = data[proxy.split_at :]
+        self.client.sendall(data)
 
     def let_go(self) -> None:
         self.requests_flow.set()
@@ -71,20 +101,22 @@ class Line:
 
 
 class Proxy:
-    """Stands in front of one server, at an address of its own.
-
-    `delay`: seconds by which answers come late. `lose_next_answer`: the server executes the next request, and the
-    connection is cut before its answer arrives. `half_open`: when the client hangs up, the server is not told.
-    `refusing`: new connections end at once.
-    """
+    """Stands in front of one server, at an address of its own; the faults are listed above."""
 
     def __init__(self, server: Server) -> None:
         self.target = server
-        self.refusing = False
+        """Where new connections go."""
         self.delay = 0.0
-        self.half_open = False
         self.lose_next_answer = False
+        self.refusing = False
+        self.half_open = False
+        self.garbage: Callable[[bytes], bytes] | None = None
+        self.split_at = 0
+        self.split_pause = 0.003
+        self.last_answer = b""
+        """What the server answered last, before anything was done to it."""
         self.lines: list[Line] = []
+        """Every connection that was made, in order."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._closed = False
@@ -119,6 +151,10 @@ class Proxy:
         for line in self.lines:
             line.let_go()
 
+    def garble(self, change: bytes | Callable[[bytes], bytes]) -> None:
+        """These bytes come instead of the next answer, or what `change` makes of it."""
+        self.garbage = (lambda _: change) if isinstance(change, bytes) else change
+
     def cut(self) -> None:
         """Ends all connections that stand; new ones can be made."""
         for line in self.lines:
@@ -128,6 +164,11 @@ class Proxy:
         """The client sees its connections end; with `half_open` the server does not."""
         for line in self.lines:
             hang_up(line.client)
+
+    def go_silent(self) -> None:
+        """A router has forgotten the connections that stand: nothing passes, and neither end is told."""
+        self.hold_requests()
+        self.hold_answers()
 
     def close(self) -> None:
         self._closed = True
@@ -167,6 +208,14 @@ class Proxy:
             for end in (client, server):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.lines.append(Line(self, client, server))
+
+
+def first_reply(data: bytes) -> int:
+    """How many bytes the first reply has: several may come in one piece."""
+    reader = PlainReader()
+    reader.feed(data)
+    reader.gets()
+    return len(data) - len(reader._data)
 
 
 def hang_up(end: socket.socket) -> None:

@@ -1,43 +1,83 @@
-"""The stages of the contract: 1, 3 and 5 nodes, threads and asyncio."""
+"""The stages of the contract: which engines, with how many nodes, on which of the two fronts.
+
+More stages show more only up to a point: a case that takes time is played on fewer of them, and one that is about
+Redis keys, or about nodes that disagree, only where there are any.
+"""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from quorumlock.lab.servers import Servers, kinds
+from quorumlock.lab.servers import BINARIES, Servers, kinds
+from tests.conftest import server_kinds
 
+from .grounds import Ground, MemoryGround, RedisGround, SqliteGround
 from .stage import Stage
+
+MARKERS = {
+    "takes_time": "waits for something to expire or to be renewed",
+    "redis_keys": "is about the keys on a Redis server",
+    "disagreement": "needs more nodes than one",
+    "only_asyncio": "is about tasks, and has no counterpart for threads",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "takes_time: waits for something to expire; more stages would show no more")
+    for name, meaning in MARKERS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Five nodes of one kind will do; a case that waits for an expiry is played on fewer stages still."""
-    first = (kinds() or [""])[0]
-
-    def wanted(item: pytest.Item) -> bool:
-        if item.get_closest_marker("takes_time") is None:
-            return "5-nodes" not in item.name or first in item.name
-        return "5-nodes" not in item.name and ("1-nodes" in item.name or first in item.name)
-
-    dropped = [item for item in items if not wanted(item)]
-    if dropped:
-        config.hook.pytest_deselected(items=dropped)
-        items[:] = [item for item in items if wanted(item)]
-
-
-@pytest.fixture(params=["threads", "asyncio"])
-def side(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def stages(marked: set[str]) -> list[tuple[str, int]]:
+    """Engines and numbers of nodes for a case with these markers."""
+    first, *others = BINARIES
+    if "takes_time" in marked:
+        chosen = [(first, 3), ("memory", 1), ("sqlite", 1)]
+    else:
+        chosen = [(first, 1), (first, 3), (first, 5), *((other, count) for other in others for count in (1, 3))]
+        chosen += [("memory", 1), ("memory", 3), ("sqlite", 1)]
+    return [
+        (engine, count)
+        for engine, count in chosen
+        if (engine in BINARIES or "redis_keys" not in marked) and (count > 1 or "disagreement" not in marked)
+    ]
 
 
-@pytest.fixture(params=[1, 3, 5], ids=lambda count: f"{count}-nodes")
-def count(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "stage" not in metafunc.fixturenames:
+        return
+    server_kinds()  # complains where CI would skip
+    present = kinds()
+    marked = {mark.name for mark in metafunc.definition.iter_markers()}
+    params = []
+    for engine, count in stages(marked):
+        marks: list[Any] = [pytest.mark.live] if engine in BINARIES else []
+        if engine in BINARIES and engine not in present:
+            marks.append(pytest.mark.skip(reason=f"no {engine} server here"))
+        params.append(pytest.param(engine, count, marks=marks, id=f"{engine}-{count}"))
+    metafunc.parametrize(("engine", "count"), params)
+    metafunc.parametrize("side", ["asyncio"] if "only_asyncio" in marked else ["threads", "asyncio"])
+
+
+@pytest.fixture(scope="session")
+def crowd() -> Iterator[Callable[[str], Servers]]:
+    """Five servers of a kind, started when they are first asked for."""
+    with ExitStack() as stack:
+        yield functools.cache(lambda kind: stack.enter_context(Servers(5, kind)))
 
 
 @pytest.fixture
-def stage(servers: Servers, count: int, side: str) -> Stage:
-    return Stage(servers, count, side)
+def stage(crowd: Callable[[str], Servers], engine: str, count: int, side: str, tmp_path: Path) -> Stage:
+    ground: Ground
+    if engine == "memory":
+        ground = MemoryGround(count)
+    elif engine == "sqlite":
+        ground = SqliteGround(tmp_path)
+    else:
+        ground = RedisGround(crowd(engine).servers[:count])
+    return Stage(ground, side)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import sqlite3
@@ -21,6 +22,8 @@ from quorumlock.core.votes import Cause
 from .test_sqlite import File, Make, file, granted, in_child, make, open_files, refused
 
 __all__ = ["file", "make"]  # fixtures
+
+CLONE_NEWNS = 0x00020000
 
 
 def as_nobody(task: Callable[[], None]) -> None:
@@ -101,17 +104,20 @@ def test_patience_grows_with_node_timeout(make: Make) -> None:
 # The disk.
 
 
-@pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+def on_a_tiny_disk(task: Callable[[Path], None], folder: Path) -> None:
+    """Runs `task` in a child with a disk of 256 KiB, which nobody else sees and which ends with it."""
     try:
-        subprocess.run(command, check=True, capture_output=True, timeout=10)
+        subprocess.run(["unshare", "--mount", "true"], check=True, capture_output=True, timeout=10)
     except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no tmpfs can be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True, timeout=10)
+        pytest.skip("nothing can be mounted here")
+
+    def child() -> None:
+        assert ctypes.CDLL(None).unshare(CLONE_NEWNS) == 0
+        for command in ("mount --make-rprivate /", f"mount -t tmpfs -o size=256k tmpfs {folder}"):
+            subprocess.run(command.split(), check=True, timeout=10)
+        task(folder)
+
+    in_child(child)
 
 
 def fill(folder: Path) -> Path:
@@ -127,38 +133,44 @@ def fill(folder: Path) -> Path:
     return filler
 
 
-def test_a_full_disk_is_an_error_no_lock_and_soon_forgotten(tiny_disk: Path, make: Make) -> None:
-    one = make(tiny_disk / "locks.db")
-    fence = granted(one.acquire("held"))
-    filler = fill(tiny_disk)
+def test_a_full_disk_is_an_error_no_lock_and_soon_forgotten(tmp_path: Path) -> None:
+    def task(folder: Path) -> None:
+        one = File(folder / "locks.db")
+        fence = granted(one.acquire("held"))
+        filler = fill(folder)
 
-    def use_up() -> None:
-        """What was allotted to the WAL."""
-        nonlocal fence
-        for n in range(300):
-            fence = granted(one.acquire(f"name-{n}"))
+        def use_up() -> None:
+            """What was allotted to the WAL."""
+            nonlocal fence
+            for n in range(300):
+                fence = granted(one.acquire(f"name-{n}"))
 
-    with pytest.raises(EngineError, match="the disk is full") as error:
-        use_up()
-    assert error.value.node == str(one.path)
-    for n in range(300, 303):
-        with pytest.raises(EngineError, match="the disk is full"):
-            one.acquire(f"name-{n}")
-    assert one.sql("SELECT max(fence) FROM leases") == [(fence,)], "no row of an attempt that failed"
-    refused(one.acquire("held", "other"), Cause.HELD)
-    filler.unlink()
-    assert granted(one.acquire("later")) > fence
-    assert one.sql("PRAGMA integrity_check") == [("ok",)]
+        with pytest.raises(EngineError, match="the disk is full") as error:
+            use_up()
+        assert error.value.node == str(one.path)
+        for n in range(300, 303):
+            with pytest.raises(EngineError, match="the disk is full"):
+                one.acquire(f"name-{n}")
+        assert one.sql("SELECT max(fence) FROM leases") == [(fence,)], "no row of an attempt that failed"
+        refused(one.acquire("held", "other"), Cause.HELD)
+        filler.unlink()
+        assert granted(one.acquire("later")) > fence
+        assert one.sql("PRAGMA integrity_check") == [("ok",)]
+
+    on_a_tiny_disk(task, tmp_path)
 
 
-def test_a_file_that_cannot_be_made_on_a_full_disk(tiny_disk: Path, make: Make) -> None:
-    filler = fill(tiny_disk)
-    one = make(tiny_disk / "locks.db")
-    with pytest.raises(EngineError, match="full"):
-        one.acquire()
-    assert open_files(one.path) == []
-    filler.unlink()
-    granted(one.acquire())
+def test_a_file_that_cannot_be_made_on_a_full_disk(tmp_path: Path) -> None:
+    def task(folder: Path) -> None:
+        filler = fill(folder)
+        one = File(folder / "locks.db")
+        with pytest.raises(EngineError, match="full"):
+            one.acquire()
+        assert open_files(one.path) == []
+        filler.unlink()
+        granted(one.acquire())
+
+    on_a_tiny_disk(task, tmp_path)
 
 
 def test_a_disk_that_cannot_be_written_is_an_error_and_no_lock(make: Make) -> None:

@@ -155,31 +155,6 @@ def test_a_request_in_the_socket_of_a_paused_server_is_undone(
     every_answer_is_its_own_with_threads(locks, [server])
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_forgotten_scripts_are_sent_in_the_same_round(servers: Servers, connect: Connect, count: int) -> None:
-    locks = warmed(connect(servers.urls[:count], node_timeout=0.25))
-
-    def forget() -> None:
-        for server in servers.servers[:count]:
-            assert server.command("SCRIPT", "FLUSH") == b"+OK\r\n"
-
-    for _ in range(3):
-        forget()
-        lease = locks.lock("a", ttl=1).try_acquire()
-        assert lease is not None
-        forget()
-        lease.extend()
-        forget()
-        assert locks.lock("a", ttl=1).locked()
-        forget()
-        assert locks.lock("a", ttl=1).try_acquire() is None
-        forget()
-        lease.release()
-        nothing_is_left(servers.servers[:count], locks=locks)
-        forget()
-        locks.break_("a")
-
-
 def test_one_node_that_is_flushed_works_on(servers: Servers, connect: Connect) -> None:
     """For one node there is no quarantine: it is for efficiency, and says so."""
     locks = warmed(connect(servers.urls[:1]))

@@ -154,7 +154,7 @@ def test_after_a_timeout_the_same_socket_answers_with_its_own_with_asyncio(
     proxy = put_proxy(server)
 
     async def main() -> None:
-        async with quorumlock.connect_async(proxy.url, max_ttl=1, node_timeout=0.05) as locks:
+        async with quorumlock.connect_async(proxy.url, max_ttl=1, node_timeout=0.15) as locks:
             await (await locks.lock("warm", ttl=1).acquire()).release()
             before = client_ids(server)
             for turn in range(5):

@@ -10,9 +10,8 @@ from contextlib import asynccontextmanager
 import quorumlock
 from quorumlock import AsyncLease, AsyncLocker, Jitter
 from quorumlock.lab.servers import Server
+from tests.live.attribution import every_answer_is_its_own, nothing_is_left
 from tests.proxy import Proxy
-
-from .attribution import every_answer_is_its_own, nothing_is_left
 
 DELAY = 0.008
 

@@ -12,10 +12,10 @@ import pytest
 import redis
 
 import quorumlock
-from quorumlock import NoQuorum
-from quorumlock.lab.servers import Server, Servers
-
-from .tools import eventually, exists, lock_keys
+from quorumlock import ConfigurationError, NoQuorum, Unsupported
+from quorumlock.lab.servers import Server, Servers, free_port
+from tests.live.attribution import nothing_is_left
+from tests.live.tools import eventually, exists, lock_keys
 
 pytestmark = pytest.mark.live
 
@@ -76,6 +76,35 @@ def patient(three: Servers, connect: Connect) -> Patient:
     for server in three.servers:
         server.command("FLUSHALL")
     return Patient(three, connect)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_scripts_that_were_forgotten_are_sent_in_the_same_round(
+    servers: Servers, connect: Connect, count: int
+) -> None:
+    """NOSCRIPT, after SCRIPT FLUSH or a restart: nobody notices."""
+    nodes = servers.servers[:count]
+    locks = connect(servers.urls[:count], node_timeout=0.25)
+
+    def forget() -> None:
+        for node in nodes:
+            assert node.command("SCRIPT", "FLUSH") == b"+OK\r\n"
+
+    for _ in range(3):
+        forget()
+        lease = locks.lock("a", ttl=1).try_acquire()
+        assert lease is not None
+        forget()
+        lease.extend()
+        forget()
+        assert locks.lock("a", ttl=1).locked()
+        forget()
+        assert locks.lock("a", ttl=1).try_acquire() is None
+        forget()
+        lease.release()
+        nothing_is_left(nodes, locks=locks)
+        forget()
+        locks.break_("a")
 
 
 def test_out_of_memory(patient: Patient) -> None:
@@ -219,6 +248,48 @@ def test_loading_its_data(kind: str, connect: Connect) -> None:
             locks.lock("a", ttl=1).try_acquire()
         assert node.label in str(broken.value)
         locks.lock("a", ttl=1).acquire(timeout=5).release()
+
+
+def test_too_many_clients(patient: Patient) -> None:
+    """New connections are accepted, told off and closed; who is connected already works on."""
+    node = patient.node
+    with redis.Redis(port=node.port, decode_responses=True) as door:
+        most = door.config_get("maxclients")["maxclients"]
+        door.config_set("maxclients", 1)
+        try:
+            late = patient.connect([node.url], init=False, prefix="late:", node_timeout=0.1)
+            with pytest.raises(NoQuorum, match=node.label):
+                late.lock("a", ttl=1).try_acquire()
+            patient.three.lock("b", ttl=1).acquire(timeout=0).release()
+        finally:
+            door.config_set("maxclients", most)
+    late.lock("a", ttl=1).acquire(timeout=2).release()
+    patient.is_well_again()
+
+
+def test_a_policy_that_may_evict_locks(patient: Patient) -> None:
+    """Refused for three nodes, whichever of them it is; a new client finds out."""
+    patient.node.command("CONFIG", "SET", "maxmemory", "100mb")
+    try:
+        for policy in ("volatile-lru", "allkeys-random", "volatile-ttl"):
+            patient.node.command("CONFIG", "SET", "maxmemory-policy", policy)
+            locks = patient.connect(patient.fleet)
+            with pytest.raises(ConfigurationError, match=policy) as refused:
+                locks.lock("a", ttl=1).try_acquire()
+            assert patient.node.label in str(refused.value)
+    finally:
+        patient.node.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        patient.node.command("CONFIG", "SET", "maxmemory", "0")
+    patient.is_well_again()
+
+
+def test_a_cluster(kind: str, connect: Connect) -> None:
+    """MOVED, CLUSTERDOWN, CROSSSLOT: it is said what is wrong, and nothing is locked."""
+    with Server(kind, arguments=["--cluster-enabled", "yes", "--cluster-port", str(free_port())]) as node:
+        locks = connect([node.url], init=False)
+        for _ in range(2):
+            with pytest.raises(Unsupported, match="Cluster"):
+                locks.lock("a", ttl=1).try_acquire()
 
 
 def test_not_a_redis_at_all(connect: Connect) -> None:

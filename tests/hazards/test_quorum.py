@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import quorumlock
-from quorumlock import NoQuorum
-from quorumlock.lab.servers import Servers
+from quorumlock import ConfigurationError, NoQuorum
+from quorumlock.lab.servers import Server, Servers
+from tests.live.tools import lock_keys
+from tests.proxy import Proxy
 
 pytestmark = pytest.mark.live
 
 Connect = Callable[..., quorumlock.Locker]
+Put = Callable[[Server], Proxy]
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +51,58 @@ def test_the_largest_minority_may_be_gone_and_no_more(nine: Servers, connect: Co
     finally:
         for server in gone:
             server.resume()
+
+
+@pytest.mark.parametrize("count", range(2, 10))
+def test_of_two_sides_of_a_partition_at_most_one_can_lock(
+    nine: Servers, connect: Connect, put_proxy: Put, count: int
+) -> None:
+    """However the nodes are divided: who has a majority of all of them locks, and an even split locks nobody."""
+    nodes = nine.servers[:count]
+    for server in nodes:
+        server.command("FLUSHALL")
+    sides = []
+    for _ in range(2):
+        proxies = [put_proxy(server) for server in nodes]
+        locks = connect([proxy.url for proxy in proxies], node_timeout=0.1, fleet="divided")
+        locks.lock("warm", ttl=1).acquire(timeout=2).release()
+        sides.append((locks, proxies))
+    for cut in range(count + 1):
+        for index, proxies in enumerate(proxies for _, proxies in sides):
+            for node, proxy in enumerate(proxies):
+                proxy.refusing = (node < cut) == bool(index)
+                if proxy.refusing:
+                    proxy.cut()
+        for (locks, _), reached in zip(sides, (cut, count - cut), strict=True):
+            lock = locks.lock(f"a-{cut}", ttl=1)
+            if reached > count / 2:
+                lock.acquire(timeout=3).release()
+            else:
+                with pytest.raises(NoQuorum):
+                    lock.acquire(timeout=0.03)
+
+
+def test_one_server_under_several_names_has_one_vote(nine: Servers, connect: Connect, put_proxy: Put) -> None:
+    """Databases, host names and proxies: found out by the address, or by the server's own identity."""
+    one, two = nine[0], nine[1]
+    for server in nine.servers:
+        server.command("FLUSHALL")
+    for urls in (
+        [f"{one.url}/0", f"{one.url}/1", two.url],
+        [one.url, one.url, two.url],
+        [f"{one.url}/3", two.url, f"{one.url}/3"],
+    ):
+        with pytest.raises(ConfigurationError, match="one server"):
+            quorumlock.connect(urls)
+    for other in (f"redis://localhost:{one.port}", put_proxy(one).url, f"redis://localhost:{one.port}/2"):
+        locks = connect([one.url, other, two.url], init=False)
+        with pytest.raises(ConfigurationError, match="one server"):
+            locks.init_fleet()
+        with pytest.raises(ConfigurationError, match="one server"):
+            locks.lock("a", ttl=1).try_acquire()
+        for server in (one, two):
+            server.command("DEL", "ql:node")
+    assert not lock_keys([one, two])
 
 
 @pytest.mark.parametrize("count", [3, 9])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
+import itertools
 import os
-import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -13,11 +15,10 @@ from collections.abc import Callable
 import pytest
 
 import quorumlock
-from quorumlock import LeaseLost, LossReason
+from quorumlock import LeaseLost, LossReason, events
 from quorumlock.lab.servers import Servers
-
-from .attribution import every_answer_is_its_own, every_answer_is_its_own_with_threads
-from .tools import client_ids, eventually, get
+from tests.live.attribution import every_answer_is_its_own, every_answer_is_its_own_with_threads
+from tests.live.tools import SLACK, Stopwatch, client_ids, eventually, get
 
 pytestmark = [
     pytest.mark.live,
@@ -28,15 +29,20 @@ pytestmark = [
 Connect = Callable[..., quorumlock.Locker]
 
 
-def in_child(task: Callable[[], None]) -> None:
-    """Runs `task` in a forked child; fails with the child's traceback if it fails there."""
-    reader, writer = os.pipe()
+def fork() -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # other threads: that is what is tested
-        pid = os.fork()
+        return os.fork()
+
+
+def in_child(task: Callable[[], None], meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Runs `task` in a forked child; fails with the child's traceback if it fails there."""
+    reader, writer = os.pipe()
+    pid = fork()
     if pid == 0:
         status = 1
         try:
+            faulthandler.dump_traceback_later(20, exit=True, file=writer)  # it hangs
             os.close(reader)
             task()
             status = 0
@@ -45,6 +51,7 @@ def in_child(task: Callable[[], None]) -> None:
         finally:
             os._exit(status)
     os.close(writer)
+    meanwhile()
     with os.fdopen(reader, "rb") as pipe:
         told = pipe.read().decode()
     _, status = os.waitpid(pid, 0)
@@ -53,7 +60,7 @@ def in_child(task: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_child_does_not_own_its_parents_lease(servers: Servers, connect: Connect, count: int) -> None:
-    locks = connect(servers.urls[:count])
+    locks = connect(servers.urls[:count], node_timeout=0.25)
     lease = locks.lock("a", ttl=1).acquire()
     lease.extend()  # now all nodes have it, also those that had to learn the script first
     told: list[str] = []
@@ -85,7 +92,7 @@ def test_a_child_does_not_own_its_parents_lease(servers: Servers, connect: Conne
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_childs_own_locks_use_its_own_connections(servers: Servers, connect: Connect, count: int) -> None:
     nodes = servers.servers[:count]
-    locks = connect(servers.urls[:count])
+    locks = connect(servers.urls[:count], node_timeout=0.25)
     lease = locks.lock("a", ttl=1).acquire()
     before = [client_ids(node) for node in nodes]
 
@@ -107,31 +114,35 @@ def test_a_childs_own_locks_use_its_own_connections(servers: Servers, connect: C
 
 
 def test_parent_and_child_lock_at_the_same_time(servers: Servers, connect: Connect) -> None:
-    """Both go on with the locker they had: no answer of one is taken by the other."""
+    """Both go on with the locker they had: no answer of one is taken by the other, so no node seems to fail."""
     nodes = servers.servers[:3]
-    locks = connect(servers.urls[:3])
+    locks = connect(servers.urls[:3], node_timeout=0.25)
     locks.lock("a", ttl=1).acquire().release()
+    failures: list[events.Event] = []
+    locks.subscribe(lambda event: failures.append(event) if isinstance(event, events.NodeDown) else None)
+    end = time.monotonic() + 0.4
 
     def work(who: str) -> None:
-        for turn in range(60):
+        for turn in itertools.count():
             lease = locks.lock(f"{who}-{turn}", ttl=1).acquire(timeout=2)
             agreeing = sum(get(node, lease.name) == lease.token for node in nodes)
             assert agreeing >= 2
             lease.release()
+            if time.monotonic() > end:
+                break
+        assert not failures
 
-    def child() -> None:
-        work("child")
-
-    parent = threading.Thread(target=work, args=("parent",))
-    parent.start()
-    in_child(child)
-    parent.join()
+    before = [client_ids(node) for node in nodes]
+    in_child(lambda: work("child"), meanwhile=lambda: work("parent"))
+    assert all(ids <= client_ids(node) for node, ids in zip(nodes, before, strict=True)), (
+        "a connection was replaced"
+    )
     every_answer_is_its_own_with_threads(locks, nodes)
 
 
 def test_a_lease_of_the_child_dies_with_it(servers: Servers, connect: Connect) -> None:
     """Nothing renews it: it ends by its ttl."""
-    locks = connect(servers.urls[:1])
+    locks = connect(servers.urls[:1], node_timeout=0.25)
     locks.lock("warm", ttl=1).acquire().release()
 
     def child() -> None:
@@ -146,10 +157,10 @@ def test_a_lease_of_the_child_dies_with_it(servers: Servers, connect: Connect) -
 def test_a_child_of_an_asyncio_program(servers: Servers, connect: Connect, count: int) -> None:
     """Forked inside a running loop; the child starts a loop of its own."""
     nodes = servers.servers[:count]
-    connect(servers.urls[:count]).close()
+    connect(servers.urls[:count], node_timeout=0.25).close()
 
     async def main() -> None:
-        async with quorumlock.connect_async(servers.urls[:count], max_ttl=1) as locks:
+        async with quorumlock.connect_async(servers.urls[:count], max_ttl=1, node_timeout=0.25) as locks:
             lease = await locks.lock("a", ttl=1).acquire()
             before = [client_ids(node) for node in nodes]
 
@@ -180,11 +191,63 @@ def test_a_child_of_an_asyncio_program(servers: Servers, connect: Connect, count
     asyncio.run(main())
 
 
+def test_a_fork_in_the_midst_of_renewal(servers: Servers, connect: Connect) -> None:
+    """The keeper's thread is in a round, as it nearly always is here. The child has a keeper of its own."""
+    nodes = servers.servers[:3]
+    locks = connect(servers.urls[:3], node_timeout=0.25)
+    leases = [locks.lock(f"a-{index}", ttl=0.3).acquire() for index in range(30)]
+
+    def child() -> None:
+        assert not any(lease.held for lease in leases)
+        mine = locks.lock("mine", ttl=0.3).acquire(timeout=2)
+        assert not mine.lost.wait(0.5), "the child's own lease is not renewed"
+        mine.release()
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            leases.clear()  # the parent's: dropped here, without a word
+            gc.collect()
+        assert [str(one.message) for one in said] == []
+
+    for _ in range(3):
+        in_child(child)
+    for lease in leases:
+        lease.check()
+        assert sum(get(node, lease.name) == lease.token for node in nodes) >= 2
+        lease.release()
+    every_answer_is_its_own_with_threads(locks, nodes)
+
+
+def test_a_child_does_not_renew_what_its_parent_held(servers: Servers, connect: Connect) -> None:
+    """The parent dies; its child lives on, and renews a lease of its own: that of the parent ends by its ttl."""
+    locks = connect(servers.urls[:3], node_timeout=0.25)
+    locks.lock("warm", ttl=1).acquire().release()
+    reader, writer = os.pipe()
+    parent = fork()
+    if parent == 0:
+        try:
+            lease = locks.lock("a", ttl=0.4).acquire()
+            lease.extend()
+            if fork() == 0:
+                mine = locks.lock("mine", ttl=0.4).acquire(timeout=2)
+                os.write(writer, b"lost" if mine.lost.wait(1.2) else b"alive")
+                mine.release()
+        finally:
+            os._exit(0)
+    os.waitpid(parent, 0)
+    os.close(writer)
+    assert get(servers[0], "a") is not None
+    with Stopwatch() as took:
+        assert eventually(lambda: get(servers[0], "a") is None, 0.4 + SLACK), "somebody renews it"
+    assert took.seconds < 1.2, "too late to tell"
+    with os.fdopen(reader, "rb") as pipe:
+        assert pipe.read() == b"alive"
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_locker_serves_one_loop_after_another(servers: Servers, connect: Connect) -> None:
     """No fork, but the same hazard: connections belong to a loop that is gone. asyncio warns of them, rightly."""
     connect(servers.urls[:3]).close()
-    locks = quorumlock.connect_async(servers.urls[:3], max_ttl=1)
+    locks = quorumlock.connect_async(servers.urls[:3], max_ttl=1, node_timeout=0.25)
 
     async def use(last: bool) -> None:
         await every_answer_is_its_own(locks, servers.servers[:3])

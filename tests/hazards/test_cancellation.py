@@ -7,13 +7,16 @@ their own answers.
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
-from .attribution import every_answer_is_its_own, nothing_is_left
+from quorumlock.engines.redis.scripts import RELEASE
+from tests.live.attribution import every_answer_is_its_own, nothing_is_left
+from tests.live.tools import exists
+
 from .late import DELAY, Bench, acquire
 from .suspending import at_every_await_point, outcome
-from .tools import exists
 
 pytestmark = pytest.mark.live
 
@@ -182,12 +185,16 @@ def test_release_cancelled_on_a_server_that_has_forgotten_the_scripts(bench: Ben
 
 @pytest.mark.one_kind
 def test_acquire_cancelled_on_servers_that_have_forgotten_the_scripts(bench: Bench) -> None:
+    """All scripts, or only that of the acquire: then its undoing is executed first, and it must not come behind."""
+
     async def main() -> None:
         async with bench.locker() as locks:
             await every_answer_is_its_own(locks, bench.nodes)
-            for after in (*AFTERS, 2 * DELAY, 3 * DELAY):
+            for after, all_of_them in itertools.product((*AFTERS, 2 * DELAY, 3 * DELAY), (True, False)):
                 for node in bench.nodes:
                     node.command("SCRIPT", "FLUSH")
+                    if not all_of_them:
+                        node.command("SCRIPT", "LOAD", RELEASE.source)
                 bench.late(True)
                 _, lease = await outcome(acquire(locks, next(bench.names)), 1, after)
                 if lease is not None:

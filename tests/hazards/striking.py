@@ -8,6 +8,7 @@ raises appears just there.
 from __future__ import annotations
 
 import dis
+import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,11 +23,12 @@ LIBRARY = str(Path(quorumlock.__file__).parent)
 
 
 class Strike:
-    """Raises KeyboardInterrupt at the k-th place inside the library's code."""
+    """Raises KeyboardInterrupt at the k-th place inside the library's code, or does there what it is told to."""
 
-    def __init__(self, k: int) -> None:
+    def __init__(self, k: int, deed: Callable[[], object] | None = None) -> None:
         self.left = k
         self.where = ""
+        self._deed = deed
 
     @property
     def struck(self) -> bool:
@@ -34,6 +36,7 @@ class Strike:
 
     def run(self, call: Callable[[], T]) -> T | None:
         """What the call gave; None if it was interrupted."""
+        gc.disable()  # what is struck in a finaliser is lost, and tells nothing about the call
         sys.setprofile(self._event)
         try:
             return call()
@@ -42,6 +45,7 @@ class Strike:
             return None
         finally:
             sys.setprofile(None)
+            gc.enable()
 
     def _event(self, frame: FrameType, event: str, argument: Any) -> None:
         if self.struck or event not in ("call", "c_return"):
@@ -53,7 +57,9 @@ class Strike:
             file = Path(frame.f_code.co_filename).relative_to(LIBRARY)
             self.where = f"{file}:{frame.f_lineno} in {frame.f_code.co_name}, {event} {argument or ''}"
             sys.setprofile(None)
-            raise KeyboardInterrupt
+            if self._deed is None:
+                raise KeyboardInterrupt
+            self._deed()
 
 
 def _delegates(frame: FrameType) -> bool:

@@ -1,0 +1,65 @@
+"""Every canary is found out by the tests it names, and every hazard test has a canary: it has been seen failing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from . import canaries
+from .aviary import ALLOWED, Aviary, Flight
+
+pytestmark = pytest.mark.live
+
+CANARIES = canaries.load()
+FOUND_OUT = {"AssertionError", "Failed"}
+"""A failed assertion, or something that should have been raised and was not."""
+
+
+@pytest.fixture(scope="module")
+def flights(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Flight]]]:
+    """All canaries that were selected, under way two at a time."""
+    here = [
+        item
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.module is request.module
+    ]
+    names = [str(item.callspec.params["name"]) for item in here if hasattr(item, "callspec")]
+    with Aviary() as aviary:
+        yield {name: aviary.fly(name) for name in names}
+
+
+@pytest.mark.timeout(10 * ALLOWED)
+@pytest.mark.parametrize("name", CANARIES)
+def test_a_canary_is_found_out(flights: dict[str, Future[Flight]], name: str) -> None:
+    bird, flight = CANARIES[name], flights[name].result()
+    called = [told for told in flight.outcomes if told["when"] == "call"]
+    assert len(called) == sum(told["when"] == "setup" for told in flight.outcomes), flight.output
+    for test in bird.caught_by:
+        function, _, part = test.rstrip("]").partition("[")
+        mine = [told for told in called if told["test"].partition("[")[0] == function and part in told["test"]]
+        assert mine, f"{test} did not run:\n{flight.output}"
+        for told in mine:
+            assert told["outcome"] == "failed", f"{told['test']} does not see that: {bird.broken}\n{flight.output}"
+            assert told["error"] in FOUND_OUT | {*bird.dies_of}, f"{told['test']}: {told['error']}: {told['text']}"
+            assert not told["text"].startswith("Timeout"), f"{told['test']} ended by its timeout"
+
+
+def functions(file: Path) -> set[str]:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return {
+        f"{file.stem}::{node.name}"
+        for node in tree.body
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_")
+    }
+
+
+def test_every_hazard_test_has_a_canary() -> None:
+    here = Path(__file__)
+    tests = set().union(*(functions(file) for file in here.parent.glob("test_*.py") if file != here))
+    named = {test.partition("[")[0] for bird in CANARIES.values() for test in bird.caught_by}
+    assert named - tests == set(), "no such tests"
+    assert tests - named == set(), "tests that no canary has made fail"

@@ -1,0 +1,1 @@
+"""The broken variants, by what they break; see `canaries.py`."""
