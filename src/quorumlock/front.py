@@ -106,6 +106,8 @@ class LockBase:
         self._fleet = locker._fleet
         self._name = options.name(name)
         self._options = chosen
+        self._entered: dict[object, list[LeaseBase[Any]]] = {}
+        """For each thread or task the leases of the blocks it is in, the innermost last."""
 
     @property
     def name(self) -> str:
@@ -130,6 +132,20 @@ class LockBase:
 
     def _looking(self) -> Steps[Tally]:
         return redlock.look(self._fleet, self._name)
+
+    def _innermost(self, owner: object) -> LeaseBase[Any]:
+        """The lease of the block that `owner` leaves; of somebody else's, if there is no other."""
+        mine = self._entered.get(owner) or [lease for leases in self._entered.values() for lease in leases]
+        if owner not in self._entered and len(mine) != 1:
+            raise RuntimeError(f"a block of the lock {self._name!r} is left where it was not entered")
+        return mine[-1]
+
+    def _left(self, lease: LeaseBase[Any]) -> None:
+        for owner, leases in list(self._entered.items()):
+            if lease in leases:
+                leases.remove(lease)
+                if not leases:
+                    del self._entered[owner]
 
     def _held(self, tally: Tally) -> bool:
         if tally.won:
@@ -292,8 +308,8 @@ class LeaseBase(Generic[EventT]):
         with Process.mutex:
             if self._freed:
                 return False
+            self._hold.drop()  # first: an interrupt must not leave a closed lease in its keeper's care
             self._closed = True
-        self._hold.drop()
         # A forked child is not the owner: neither is the parent's lock its to release, nor the connection to use.
         return self._forks == Process.generation
 

@@ -28,6 +28,8 @@ class Desk(Protocol):
     """Where a keeper works: it has one, or one for each event loop."""
 
     roster: Roster
+    closing: bool
+    """Nothing is renewed any more; the end of what is held is still announced."""
 
     def watch(self, hold: Hold) -> None:
         """Takes a lease into care, or is told that it is due earlier than was thought."""
@@ -46,7 +48,7 @@ class Hold(LeaseRef):
 
     def renewable(self, now: float) -> bool:
         lease = self()
-        if lease is None:
+        if lease is None or lease._closed or self.desk.closing:
             return False
         if now >= self.keep_until:
             if self.keep_until != NOT_KEPT:
@@ -140,7 +142,10 @@ class KeeperBase:
 
     def _complain(self, error: BaseException) -> None:
         """A round of renewal has failed. Its leases are due again soon; they end in time if it goes on."""
-        if isinstance(error, LockError):
-            logger.warning("renewing leases failed, and will be tried again: %s", error)
-        else:
-            logger.error("renewing leases failed, and will be tried again", exc_info=error)
+        try:
+            if isinstance(error, LockError):
+                logger.warning("renewing leases failed, and will be tried again: %s", error)
+            else:
+                logger.error("renewing leases failed, and will be tried again", exc_info=error)
+        except Exception:
+            pass  # a log that cannot be written is no reason to lose a lease

@@ -23,15 +23,16 @@ class Process:
 
     generation = 0
     whoami = ""
-    mutex = threading.Lock()
-    """Guards the few lines in which any lease changes its state."""
+    mutex = threading.RLock()
+    """Guards the few lines in which any lease changes its state; a signal handler, or a finaliser that the
+    collector runs just there, may release a lease, too."""
     keepers: ClassVar[weakref.WeakSet[Forgetful]] = weakref.WeakSet()
 
     @classmethod
     def forked(cls) -> None:
         cls.generation += 1
         cls.whoami = ""
-        cls.mutex = threading.Lock()
+        cls.mutex = threading.RLock()
         for keeper in list(cls.keepers):
             keeper.forget()
 

@@ -59,10 +59,10 @@ def test_pauses_between_rounds_are_half_to_one_and_a_half_node_timeouts(drawn: f
 
 def test_silence_until_validity_ends_is_unreachable() -> None:
     world = World(3)
-    lost = lose(world, [world.takes(0.05, everyone(SILENT))] * 5, left=0.48)
+    lost = lose(world, [world.takes(0.05, everyone(SILENT))] * 30, left=0.48)
     assert lost.reason is LossReason.UNREACHABLE
     assert "node0 did not answer in time" in str(lost)
-    assert len(world.rounds) == 5
+    assert 5 <= len(world.rounds) <= 15, "shorter pauses towards the end, but no frenzy"
 
 
 def test_no_round_is_begun_after_validity_has_ended() -> None:
@@ -78,7 +78,7 @@ def test_an_answer_that_came_after_validity_had_ended_is_too_late_and_released()
     assert only(world.rounds[1], Release) == dict.fromkeys(range(3), Release("job", "mine"))
 
 
-@pytest.mark.parametrize("left", [5.0, 0.01])
+@pytest.mark.parametrize("left", [5.0, 0.001])
 def test_what_a_minority_has_just_renewed_is_released(left: float) -> None:
     world = World(3)
     others = ABSENT if left > 1 else LOST_LINE

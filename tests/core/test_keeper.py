@@ -1,135 +1,17 @@
-"""The keeper's order of business: who is due when, in how many messages, and what is told of each lease."""
+"""What a keeper does with a lease that is due, and what it tells of it."""
 
 from __future__ import annotations
 
 import pytest
 
-from quorumlock.core import keeper
-from quorumlock.core.effects import Round, Route, Sleep
-from quorumlock.core.keeper import CHUNK, CHUNK_WHEN_LATE, NEVER, Roster, tend
-from quorumlock.core.redlock import Grant
+from quorumlock.core.keeper import NEVER, tend
 from quorumlock.core.renewal import Extension
-from quorumlock.core.requests import Extend, Release
+from quorumlock.core.requests import Release
 from quorumlock.core.votes import Cause, of_each
 from quorumlock.errors import LossReason
 
-from .driver import ABSENT, DONE, HELD, SILENT, World, everyone, only, votes
-
-
-class Lease:
-    """A lease, as a keeper sees it, which remembers what it was told."""
-
-    def __init__(self, grant: Grant, *, keep: bool = True) -> None:
-        self.grant = grant
-        self.keep = keep
-        self.fate = LossReason.EXPIRED
-        self.due_at = grant.valid_until - (grant.ttl * 2 / 3 if keep else 0)
-        self.told: list[Extension | LossReason] = []
-
-    def renewable(self, now: float) -> bool:
-        return self.keep
-
-    def renewed(self, extension: Extension) -> None:
-        self.fate = LossReason.EXPIRED
-        self.told.append(extension)
-
-    def doubt(self) -> None:
-        self.fate = LossReason.UNREACHABLE
-
-    def expire(self) -> None:
-        self.lost(self.fate)
-
-    def lost(self, reason: LossReason) -> None:
-        self.told.append(reason)
-        self.grant.over = True
-
-
-class House:
-    """A world of three nodes, and a keeper in it."""
-
-    def __init__(self, *, random: float = 0.0) -> None:
-        self.world = World(3, random=random)
-        self.roster = Roster(self.world.fleet.clock, self.world.fleet.random)
-        self.count = 0
-
-    def lease(self, *, ttl: float = 9.0, keep: bool = True) -> Lease:
-        """A lease that was acquired this instant, of a fleet without drift."""
-        self.count += 1
-        name = str(self.count)
-        grant = Grant(name, name, 1, ttl, self.world.now + ttl, self.world.fleet.tally(), Route())
-        lease = Lease(grant, keep=keep)
-        self.roster.add(lease)
-        return lease
-
-    def tend(self, *performers: object) -> list[int]:
-        """Lets the keeper do what is due; the size of each message."""
-        self.roster.rise()
-        self.world.effects.clear()
-        self.world.run(tend(self.world.fleet, self.roster), performers)  # type: ignore[arg-type]
-        self.roster.settle()
-        return [
-            len(only(one, Extend)[0].leases) for one in self.world.rounds if isinstance(one.requests[0], Extend)
-        ]
-
-
-def test_a_lease_is_renewed_when_a_third_of_its_ttl_is_over() -> None:
-    house = House(random=1.0)
-    lease = house.lease(ttl=9.0)
-    house.roster.settle()
-    assert house.roster.wake_at == pytest.approx(house.world.now + 3.0)
-    assert house.tend() == []
-    house.world.now += 3.0
-    assert house.tend(everyone(DONE)) == [1]
-    assert house.roster.wake_at == pytest.approx(house.world.now + 3.0, rel=0.1)
-    assert isinstance(lease.told[0], Extension)
-
-
-@pytest.mark.parametrize("random", [0.0, 0.3, 1.0])
-def test_chance_makes_it_a_little_earlier_but_never_later(random: float) -> None:
-    house = House(random=random)
-    house.lease(ttl=9.0)
-    house.world.now += 3.0
-    house.tend(everyone(DONE))
-    assert 0.75 * 3.0 <= house.roster.wake_at - house.world.now <= 3.0
-
-
-def test_leases_that_are_due_together_are_renewed_together() -> None:
-    house = House()
-    for _ in range(7):
-        house.lease()
-    house.world.now += 3.0
-    assert house.tend(everyone(DONE)) == [7]
-
-
-def test_a_lease_that_is_nearly_due_goes_with_one_that_is() -> None:
-    house = House()
-    house.lease()
-    house.world.now += 0.02
-    house.lease()
-    house.world.now += 0.5
-    house.lease()
-    house.world.now = 1000.0 + 9.0 / 3
-    assert house.tend(everyone(DONE)) == [2]
-
-
-def test_many_are_renewed_in_chunks_with_a_pause_behind_each() -> None:
-    house = House()
-    for _ in range(3 * CHUNK):
-        house.lease()
-    house.world.now += 3.0
-    slow = house.world.takes(0.001, everyone(DONE))
-    assert house.tend(slow, slow, slow) == [CHUNK] * 3
-    kinds = [type(effect) for effect in house.world.effects]
-    assert kinds == [Round, Sleep, Round, Sleep, Round]
-    assert all(0 < pause <= keeper.PAUSE_MOST for pause in house.world.sleeps)
-
-
-def test_a_keeper_that_is_late_makes_bigger_chunks() -> None:
-    house = House()
-    for _ in range(CHUNK_WHEN_LATE + 1):
-        house.lease()
-    house.world.now += 5.0
-    assert house.tend(everyone(DONE), everyone(DONE)) == [CHUNK_WHEN_LATE, 1]
+from .driver import ABSENT, DONE, HELD, LOST_LINE, SILENT, everyone, only, votes
+from .house import House
 
 
 def test_nothing_is_renewed_after_its_release() -> None:
@@ -142,52 +24,6 @@ def test_nothing_is_renewed_after_its_release() -> None:
     house.world.now += 3.0
     assert house.tend() == []
     assert house.roster.wake_at == NEVER
-
-
-def test_most_leases_never_get_into_the_heap() -> None:
-    house = House()
-    lease = house.lease()
-    house.roster.drop(lease)
-    assert house.roster.charges() == []
-    assert not house.roster._fresh
-    assert not house.roster._heap
-
-
-def test_the_keeper_is_told_of_a_lease_that_is_due_before_it_wakes() -> None:
-    house = House()
-    assert house.roster.add(Lease(house.world.grant(ttl=9.0, left=9.0)))
-    assert not house.roster.add(Lease(house.world.grant(ttl=12.0, left=12.0))), "it wakes for another before that"
-    assert house.roster.add(Lease(house.world.grant(ttl=3.0, left=3.0)))
-    assert house.roster.wake_at == pytest.approx(house.world.now + 1.0)
-    house.roster.rise()
-    assert not house.roster.add(Lease(house.world.grant(ttl=0.1, left=0.1))), "while it is awake it looks itself"
-    house.roster.settle()
-    assert house.roster.wake_at <= house.world.now + 0.04
-
-
-def test_a_lease_that_comes_while_the_keeper_settles_is_seen() -> None:
-    """It was added after the sorting, by a thread that saw the keeper awake and did not tell."""
-    house = House()
-    late = Lease(house.world.grant(ttl=3.0, left=3.0))
-    sort_in = house.roster._sort_in
-
-    def sort_in_then_add() -> None:
-        sort_in()
-        assert not house.roster.add(late)
-
-    house.roster._sort_in = sort_in_then_add  # type: ignore[method-assign]
-    house.roster.rise()
-    house.roster.settle()
-    assert house.roster.wake_at == late.due_at
-
-
-def test_two_who_tell_at_a_time_do_not_hide_the_earlier_lease() -> None:
-    house = House()
-    soon = Lease(house.world.grant(ttl=3.0, left=3.0))
-    house.roster.add(soon)
-    house.roster.wake_at = house.world.now + 100  # the other thread compared before, and wrote after
-    house.roster.hurry()
-    assert house.roster.wake_at == soon.due_at
 
 
 def test_a_lease_that_is_not_kept_only_has_its_end_announced() -> None:
@@ -316,42 +152,34 @@ def test_a_callback_that_raises_leaves_the_other_leases_in_care() -> None:
     assert {charge.grant.name for charge in house.roster.charges()} == {"1", "2", "3"}
 
 
-def test_a_lease_that_was_shortened_is_due_earlier_and_once() -> None:
+def test_a_loss_that_cannot_be_told_does_not_cost_the_others_theirs() -> None:
     house = House()
-    lease = house.lease(ttl=9.0)
+    leases = [house.lease(keep=False) for _ in range(4)]
+
+    def fail() -> None:
+        leases[1].grant.over = True
+        raise SystemExit("a subscriber")
+
+    leases[1].expire = fail  # type: ignore[method-assign]
+    house.world.now += 9.0
+    with pytest.raises(SystemExit):
+        house.tend()
     house.roster.settle()
-    lease.grant.ttl, lease.grant.valid_until = 0.9, house.world.now + 0.9
-    lease.due_at = house.world.now + 0.3
-    assert house.roster.add(lease)
-    house.world.now += 0.3
-    assert house.tend(everyone(DONE)) == [1]
-    assert house.roster.wake_at - house.world.now <= 0.3
-    lease.grant.ttl, lease.grant.valid_until = 9.0, house.world.now + 9.0
-    lease.due_at = house.world.now + 3.0
-    house.roster.add(lease)
-    house.world.now += 3.0
-    assert house.tend(everyone(DONE)) == [1], "what the heap knew of it before does not count"
+    house.world.now = house.roster.wake_at
+    house.tend()
+    assert [len(lease.told) for lease in leases] == [1, 0, 1, 1]
 
 
-def test_leases_that_were_taken_together_are_first_renewed_apart() -> None:
-    house = House()
-    numbers = iter([0.0, 0.5, 1.0])
-    house.roster._random = lambda: next(numbers)
-    for lease in [house.lease() for _ in range(3)]:
-        lease.due_at = house.world.now + 1.5
-    house.roster.settle()
-    assert sorted(due_at - house.world.now for due_at, _, _ in house.roster._heap) == pytest.approx(
-        [1.5, 2.25, 3.0]
-    )
-
-
-def test_a_forked_child_renews_nothing() -> None:
-    house = House()
-    early = house.lease()
-    house.roster.settle()
-    fresh = house.lease()
-    house.roster.forget()
-    house.world.now += 3.0
-    assert house.tend() == []
-    assert early.grant.over
-    assert fresh.grant.over
+@pytest.mark.parametrize("node_timeout", [0.05, 1.0, 10.0])
+@pytest.mark.parametrize("ttl", [0.03, 0.1, 1.0, 10.0])
+@pytest.mark.parametrize("random", [0.0, 1.0])
+def test_one_error_does_not_cost_a_lease(ttl: float, node_timeout: float, random: float) -> None:
+    house = House(random=random)
+    house.world.fleet.node_timeout = node_timeout
+    house.world.fleet.drift = 0.0
+    lease = house.lease(ttl=ttl)
+    house.world.now += ttl / 3
+    house.tend(everyone(LOST_LINE))
+    house.world.now = house.roster.wake_at
+    house.tend(everyone(DONE))
+    assert isinstance(lease.told[0], Extension), "the second attempt came too late"

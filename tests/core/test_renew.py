@@ -186,3 +186,51 @@ def test_what_the_keeper_hears_while_its_holder_shortens_the_lease_does_not_coun
         next(holders)
     assert grant.valid_until == before
     assert grant.ttl == 5.0, "a node may still shorten it, behind any renewal: none must rely on more"
+
+
+def test_what_the_keeper_heard_before_an_extension_began_heals_nothing() -> None:
+    """Else a lock that was broken on all nodes would be given to them again, whoever has had it since."""
+    world = World(3)
+    (grant,) = grants(world, 1)
+
+    def extend_now() -> None:
+        grant.extensions += 1
+
+    world.run(renew(world.fleet, [grant]), [then(everyone(said(ABSENT)), extend_now)])
+    assert len(world.rounds) == 1
+
+
+def test_an_extension_is_counted_before_it_changes_anything() -> None:
+    """The keeper is another thread: from the first change on, nothing that it heard may count."""
+    world = World(3)
+    counts: list[int] = []
+
+    class Watched(Grant):
+        def __setattr__(self, name: str, value: object) -> None:
+            if name in ("valid_until", "ttl") and hasattr(self, "asked_at"):
+                counts.append(self.extensions)
+            object.__setattr__(self, name, value)
+
+    grant = Watched("a", "t", 1, 10.0, world.now + 5.0, world.fleet.tally(), Route())
+    world.run(extend(world.fleet, grant, 1.0), [everyone(DONE)])
+    assert counts
+    assert set(counts) == {1}
+
+
+def test_an_answer_that_comes_while_the_keeper_judges_changes_nothing() -> None:
+    world = World(3)
+    leases = grants(world, 3)
+    steps = renew(world.fleet, leases)
+    round_ = next(steps)
+    assert isinstance(round_, Round)
+    votes(said(YES, YES, NO), said(YES, YES, YES), SILENT)(round_)
+    clock = world.fleet.clock
+
+    def another_thread_reads() -> float:
+        round_.tally.cast(2, said(YES, NO, NO))
+        return clock()
+
+    world.fleet.clock = another_thread_reads
+    with pytest.raises(StopIteration) as done:
+        next(steps)
+    assert [outcome(one) for one in done.value.value] == ["renewed", "renewed", "unknown"]

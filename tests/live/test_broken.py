@@ -102,7 +102,7 @@ def test_try_acquire_says_no_quorum_and_not_none(fleet: Servers, connect: Connec
 @pytest.mark.one_kind
 def test_a_held_lock_is_no_quorum_too_while_nobody_can_tell(fleet: Servers, connect: Connect) -> None:
     locks = used(connect(fleet, node_timeout=NODE_TIMEOUT))
-    locks.lock("a", ttl=1).acquire()
+    locks.lock("a", ttl=1, keep=False).acquire()
     pause(fleet, 3)
     rival = connect(fleet, node_timeout=NODE_TIMEOUT)
     with pytest.raises(NoQuorum):

@@ -132,14 +132,14 @@ def test_other_terms_are_refused(servers: Servers, connect: Connect) -> None:
 
 def test_a_client_of_part_of_the_list_is_refused_while_others_lock(servers: Servers, connect: Connect) -> None:
     """A shares three of B's five nodes: B must not get a majority of five on the rest."""
-    connect(servers.urls[:3]).lock("a", ttl=1).acquire()
+    connect(servers.urls[:3]).lock("a", ttl=1, keep=False).acquire()
     stranger = connect(servers.urls, init=False)
     refused(stranger)
     assert get(servers[4], "a") is None
 
 
 def test_fleets_with_other_prefixes_do_not_meet(servers: Servers, connect: Connect) -> None:
-    connect(servers.urls[:3]).lock("a", ttl=1).acquire()
+    connect(servers.urls[:3]).lock("a", ttl=1, keep=False).acquire()
     other = connect(servers.urls, init=False, prefix="other:")
     other.init_fleet()
     other.lock("a", ttl=1).acquire(timeout=1).release()
@@ -170,7 +170,7 @@ def test_a_fleet_in_use_is_not_initialised_again(servers: Servers, connect: Conn
 
 def test_one_marked_node_is_enough_to_refuse(servers: Servers, connect: Connect) -> None:
     """Its locks may be alive; the two others stay unmarked."""
-    connect(servers.urls[:1]).lock("a", ttl=1).acquire()
+    connect(servers.urls[:1]).lock("a", ttl=1, keep=False).acquire()
     with pytest.raises(ConfigurationError, match="1 of 3 nodes already belong"):
         connect(servers.urls[:3]).init_fleet()
     assert get(servers[1], "ql:node") is None
@@ -179,7 +179,7 @@ def test_one_marked_node_is_enough_to_refuse(servers: Servers, connect: Connect)
 @pytest.mark.one_kind
 def test_force_waits_for_the_locks_of_the_old_fleet(servers: Servers, connect: Connect) -> None:
     old = connect(servers.urls[:3])
-    old.lock("a", ttl=1).acquire()
+    old.lock("a", ttl=1, keep=False).acquire()
     new = connect(servers.urls, max_ttl=0.5)
     new.init_fleet(force=True)
     forced_at = time.monotonic()

@@ -72,7 +72,7 @@ class LoopDesk:
         self._complain = complain
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._closed = False
+        self.closing = False
 
     def watch(self, hold: Hold) -> None:
         if self.roster.add(hold):
@@ -93,7 +93,9 @@ class LoopDesk:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self.roster.wake_at != NEVER and not self._closed and not self.loop.is_closed():
+        if self.closing and not self.roster.charges():
+            return
+        if self.roster.wake_at != NEVER and not self.loop.is_closed():
             left = min(self.roster.wake_at - self._fleet.clock(), LONGEST_NAP)
             self._timer = self.loop.call_later(max(0.0, left), self.look, context=Context())
 
@@ -105,22 +107,34 @@ class LoopDesk:
             self.set_timer()
             return
         self.roster.rise()
-        self._task = self.loop.create_task(self._tend(), name="quorumlock-keeper", context=Context())
+        try:
+            self._task = Context().run(self.loop.create_task, self._tend())
+        except Exception as error:  # a task factory of the user's; what it refused is asked again
+            self._complain(error)
+            self._tended(None)
+        else:
+            self._task.add_done_callback(self._tended)
 
     async def _tend(self) -> None:
+        steps = tend(self._fleet, self.roster)
         try:
-            await self._run(tend(self._fleet, self.roster))
+            if self.closing:
+                next(steps, None)  # nothing is renewed, so nothing is asked of a runner that is closed
+            else:
+                await self._run(steps)
         except Exception as error:
-            if not self._closed:
-                self._complain(error)
-        finally:
-            self._task = None
-            self.roster.settle()
-            self.set_timer()
+            self._complain(error)
+
+    def _tended(self, _: asyncio.Task[None] | None) -> None:
+        """However the task ended: also one that was cancelled before it began, or that began and ended at once."""
+        self._task = None
+        self.roster.settle()
+        self.set_timer()
 
     async def close(self) -> None:
-        self._closed = True
-        self.set_timer()
+        """Renews nothing any more; goes on until the last lease has ended."""
+        self.closing = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        self.set_timer()

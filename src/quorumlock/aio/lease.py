@@ -53,6 +53,7 @@ class AsyncLease(LeaseBase[asyncio.Event]):
             self._released(tally)
 
     async def __aenter__(self) -> AsyncLease:
+        self.check()
         self._enter()
         return self
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from ..front import Default, LockBase
 from .lease import AsyncLease
 
 if TYPE_CHECKING:
-    from ..options import LockOptions
     from .locker import AsyncLocker
 
 
@@ -18,10 +17,6 @@ class AsyncLock(LockBase):
     """Names a resource; holds no ownership, and may be shared by threads and tasks."""
 
     _locker: AsyncLocker
-
-    def __init__(self, locker: AsyncLocker, name: str, chosen: LockOptions) -> None:
-        super().__init__(locker, name, chosen)
-        self._entered: dict[asyncio.Task[Any] | None, list[AsyncLease]] = {}
 
     async def acquire(self, timeout: float | Default | None = Default.TIMEOUT) -> AsyncLease:
         """Waits for the lock; raises AcquireTimeout if it stays held, NoQuorum if no majority can decide.
@@ -49,9 +44,6 @@ class AsyncLock(LockBase):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        owner = asyncio.current_task()
-        leases = self._entered[owner]
-        lease = leases.pop()
-        if not leases:
-            del self._entered[owner]
+        lease = cast(AsyncLease, self._innermost(asyncio.current_task()))
+        self._left(lease)
         await lease.__aexit__(kind, error, traceback)

@@ -23,11 +23,13 @@ from ..errors import LossReason
 from .effects import Sleep, Steps
 from .fleet import Fleet
 from .redlock import Grant, release
-from .renewal import Extension, renew
+from .renewal import Extension, pause_before, renew
 
 CHUNK = 50
 """Leases in one message. A server is busy with so many for about as long as with ten acquires."""
 CHUNK_WHEN_LATE = 500
+HASTY = 1.0
+"""A ttl below that is a short one."""
 PAUSE_MOST = 0.005
 NEVER = float("inf")
 DUE_FIRST = 5 / 6
@@ -56,7 +58,7 @@ class Charge(Protocol):
         """Its time has run out; it knows why."""
 
     def lost(self, reason: LossReason) -> None:
-        """A majority has said no, or said yes too late."""
+        """A majority has said no."""
 
 
 class Roster:
@@ -73,6 +75,8 @@ class Roster:
         self._random = random
         self._fresh: dict[str, Charge] = {}
         """Not yet in the heap: most leases are released before they are due, and never get there."""
+        self._hasty: list[tuple[float, int, Charge]] = []
+        """Those of a short ttl are looked at first: they cannot wait behind thousands of others."""
         self._heap: list[tuple[float, int, Charge]] = []
         self._taken: list[Charge] = []
         """Those that are being looked at."""
@@ -92,7 +96,7 @@ class Roster:
 
     def charges(self) -> list[Charge]:
         """All leases that are not over."""
-        known = [*self._fresh.values(), *self._taken, *(charge for _, _, charge in self._heap)]
+        known = [*self._fresh.values(), *self._taken, *(charge for _, _, charge in self._hasty + self._heap)]
         return [charge for charge in known if not charge.grant.over]
 
     def forget(self) -> None:
@@ -100,6 +104,7 @@ class Roster:
         for charge in self.charges():
             charge.grant.over = True
         self._fresh.clear()
+        self._hasty.clear()
         self._heap.clear()
 
     def rise(self) -> None:
@@ -109,41 +114,46 @@ class Roster:
     def settle(self) -> None:
         """The keeper is going to sleep until the first lease is due."""
         self._sort_in()
-        self.wake_at = self._heap[0][0] if self._heap else NEVER
+        self.wake_at = NEVER
         self.hurry()  # who came after the sorting saw that we were awake, and did not tell
 
     def hurry(self) -> None:
         """Somebody told the keeper: two who do so at a time may have set the later of two times."""
-        self.wake_at = min(self.wake_at, *(charge.due_at for charge in list(self._fresh.values())), NEVER)
+        fresh = (charge.due_at for charge in list(self._fresh.values()))
+        self.wake_at = min(self.wake_at, self._first_at(), *fresh)
 
     def behind(self, now: float) -> bool:
         """Is more due already?"""
-        return bool(self._heap) and self._heap[0][0] <= now
+        return self._first_at() <= now
+
+    def _first_at(self) -> float:
+        return min(heap[0][0] if heap else NEVER for heap in (self._hasty, self._heap))
 
     def take(self, now: float) -> list[Charge]:
         """Up to a chunk of leases that are due, or nearly so."""
         self._sort_in()
-        heap = self._heap
-        taken = self._taken = []
-        most = CHUNK
-        while heap and len(taken) < most and heap[0][0] <= now:
-            late = now - heap[0][0]
-            due_at, _, charge = heapq.heappop(heap)
-            if not charge.grant.over and due_at == charge.due_at:
-                taken.append(charge)
-                if late > charge.grant.ttl / 10:
+        self._taken = []
+        for heap in (self._hasty, self._heap):
+            most = CHUNK
+            while heap and len(self._taken) < most and heap[0][0] <= now:
+                if now - heap[0][0] > heap[0][2].grant.ttl / 10:
                     most = CHUNK_WHEN_LATE
-        while heap and taken and len(taken) < CHUNK and heap[0][0] <= now + min(AHEAD, heap[0][2].grant.ttl / 20):
-            due_at, _, charge = heapq.heappop(heap)
-            if not charge.grant.over and due_at == charge.due_at:
-                taken.append(charge)
-        return list(taken)
+                self._take(heap)
+        for heap in (self._hasty, self._heap):
+            while heap and self._taken and len(self._taken) < CHUNK and heap[0][0] <= now + _ahead(heap[0][2]):
+                self._take(heap)
+        return list(self._taken)
+
+    def _take(self, heap: list[tuple[float, int, Charge]]) -> None:
+        due_at, _, charge = heapq.heappop(heap)
+        if not charge.grant.over and due_at == charge.due_at:  # else it is over, or was put elsewhere since
+            self._taken.append(charge)
 
     def put(self, charge: Charge, due_at: float) -> None:
         """Looks at it again when it is due; not before, whatever was said earlier."""
         self._count += 1
         charge.due_at = due_at
-        heapq.heappush(self._heap, (due_at, self._count, charge))
+        heapq.heappush(self._hasty if charge.grant.ttl < HASTY else self._heap, (due_at, self._count, charge))
 
     def put_next(self, charge: Charge) -> None:
         """Looks at it again a third of its ttl after it was renewed."""
@@ -163,27 +173,32 @@ class Roster:
                 self.put(charge, charge.due_at + max(0.0, slack) * self._random())
 
 
+def _ahead(charge: Charge) -> float:
+    return min(AHEAD, charge.grant.ttl / 20)
+
+
 def tend(fleet: Fleet, roster: Roster) -> Steps[None]:
     """Renews what is due, chunk by chunk; announces what is over."""
     while chunk := roster.take(started_at := fleet.clock()):
         due: list[Charge] = []
-        for charge in chunk:
-            grant = charge.grant
-            if started_at >= grant.valid_until:
-                charge.expire()
-            elif not charge.renewable(started_at):
-                roster.put(charge, grant.valid_until)
-            elif grant.extending:
-                roster.put(charge, started_at + fleet.node_timeout)
-            else:
-                due.append(charge)
-        if not due:
-            continue
         try:
-            yield from _renew(fleet, roster, due)
+            while chunk:
+                charge = chunk.pop()
+                grant = charge.grant
+                if started_at >= grant.valid_until:
+                    charge.expire()
+                elif not charge.renewable(started_at):
+                    roster.put(charge, grant.valid_until)
+                elif grant.extending:
+                    roster.put(charge, started_at + fleet.node_timeout)
+                else:
+                    due.append(charge)
+            if due:
+                yield from _renew(fleet, roster, due)
         except BaseException:
-            for charge in due:
-                _later(fleet, roster, charge)
+            for charge in chunk + due:
+                if not charge.grant.over:
+                    _later(fleet, roster, charge)
             raise
         now = fleet.clock()
         if roster.behind(now):
@@ -207,7 +222,10 @@ def _renew(fleet: Fleet, roster: Roster, charges: list[Charge]) -> Steps[None]:
             charges.pop()
             if not grant.over and any(extension.tally.granted()):
                 freed.append(grant)
-            charge.lost(extension.reason)
+            if extension.reason is LossReason.EXPIRED:
+                charge.expire()
+            else:
+                charge.lost(extension.reason)
     for grant in freed:
         # Some node has just renewed what is lost: better to free it than to let it run for a ttl.
         yield from release(fleet, grant.name, grant.token, grant.ttl, grant.route)
@@ -216,6 +234,7 @@ def _renew(fleet: Fleet, roster: Roster, charges: list[Charge]) -> Steps[None]:
 def _later(fleet: Fleet, roster: Roster, charge: Charge) -> None:
     """Nobody could tell: asks again soon, and in time to announce the end."""
     now = fleet.clock()
+    left = max(0.0, charge.grant.valid_until - now)
     charge.doubt()
-    pause = max(fleet.node_timeout, charge.grant.ttl / 50) * (0.5 + fleet.random())
-    roster.put(charge, min(now + pause, max(now, charge.grant.valid_until)))
+    usual = max(fleet.node_timeout, charge.grant.ttl / 50)
+    roster.put(charge, now + min(left, pause_before(fleet, usual, left)))

@@ -38,16 +38,16 @@ class Extension:
 
 def extend(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:
     """One round for its holder; heals nodes that have forgotten the lock if a majority still has it."""
+    grant.extensions += 1  # first of all: from here on the keeper, in another thread, sets nothing
     started_at = fleet.clock()
     if started_at >= grant.valid_until:
         return Extension(fleet.tally(), reason=LossReason.EXPIRED)
     until = valid_until(started_at, ttl, fleet.drift)
     before = grant.valid_until
+    request = Extend((kept(grant, ttl),), shorten=ttl < grant.ttl)
     grant.valid_until = min(before, until)
     grant.ttl = min(grant.ttl, ttl)
-    grant.extensions += 1
     tally = fleet.tally()
-    request = Extend((kept(grant, ttl),), shorten=True)
     grant.extending = True
     try:
         yield Round(fleet.to_all(request), tally, fleet.timeout(ttl), grant.route)
@@ -75,6 +75,7 @@ def renew(fleet: Fleet, grants: Sequence[Grant]) -> Steps[list[Extension]]:
     request = Extend(tuple(kept(grant, grant.ttl) for grant in grants))
     route = Route()
     yield Round(fleet.to_all(request), tally, fleet.timeout(min(ttls)), route)
+    tally.freeze()  # another thread may read late answers, while we judge those we have
     alike = not any(answer is not None and answer.each for answer in tally.answers)
     extensions = []
     now = fleet.clock()
@@ -82,12 +83,18 @@ def renew(fleet: Fleet, grants: Sequence[Grant]) -> Steps[list[Extension]]:
         until = valid_until(started_at, ttl, fleet.drift)
         extension = judged(fleet, tally if alike else tally.part(i), before, until, now)
         if grant.extensions != begun[i]:
-            extension = Extension(extension.tally, valid_until=grant.valid_until)
+            # What was heard is not about the lease as it is now: it neither counts, nor is anything healed for it.
+            extension = Extension(fleet.tally(), valid_until=grant.valid_until)
         elif extension.valid_until is not None:
             grant.valid_until = until
         extensions.append(extension)
     yield from heal(fleet, grants, extensions, route)
     return extensions
+
+
+def pause_before(fleet: Fleet, usual: float, left: float) -> float:
+    """How long to wait before asking again, about as `usual`; there must be time to do so more than once."""
+    return min(usual * (0.5 + fleet.random()), max(left / 4, 0.002))
 
 
 def kept(grant: Grant, ttl: float) -> Kept:

@@ -11,7 +11,7 @@ from ..retry import Retry
 from .effects import Sleep, Steps
 from .fleet import Fleet
 from .redlock import Grant, Refusal, acquire, release
-from .renewal import Extension, extend
+from .renewal import Extension, extend, pause_before
 
 
 def acquire_within(
@@ -75,6 +75,7 @@ def given_up(name: str, outcome: Refusal, how: str, timeout: float | None) -> No
 
 def extend_or_lose(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:
     """Rounds of renewal while validity lasts; raises LeaseLost, with the reason the nodes gave."""
+    fate = LossReason.EXPIRED
     while True:
         extension = yield from extend(fleet, grant, ttl)
         if extension.valid_until is not None:
@@ -82,11 +83,13 @@ def extend_or_lose(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:
         reason = extension.reason
         if reason is None:
             left = grant.valid_until - fleet.clock()
-            pause = fleet.node_timeout * (0.5 + fleet.random())
+            pause = pause_before(fleet, fleet.node_timeout, left)
+            fate = LossReason.UNREACHABLE
             if pause < left:
                 yield Sleep(pause)
                 continue
-            reason = LossReason.UNREACHABLE
+        if reason in (None, LossReason.EXPIRED):
+            reason = fate
         grant.valid_until = min(grant.valid_until, fleet.clock())
         if any(extension.tally.granted()):
             # Some node has just renewed what is lost: better to free it than to let it run for a ttl.

@@ -23,6 +23,8 @@ from ..engines.base import Link, WireEngine
 from .base import Watch
 
 READ_SIZE = 8192
+CLOGGED_AFTER = 0.1
+"""Seconds in which a socket takes nothing more."""
 
 
 class Strand:
@@ -51,10 +53,25 @@ class Strand:
         self._patience = 0.0
 
     def send(self, data: bytes) -> None:
-        """Raises OSError where the socket does not take it all: a request cut in two cannot be mended."""
-        sent = self.sock.send(data) if self.tls else self.sock.send(data, socket.MSG_DONTWAIT)
+        """Raises OSError where the socket does not take it all, soon: a request cut in two cannot be mended."""
+        try:
+            sent = self.sock.send(data) if self.tls else self.sock.send(data, socket.MSG_DONTWAIT)
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            sent = 0
         if sent != len(data):
-            raise OSError("the connection is clogged")
+            self._send_rest(data[sent:])
+
+    def _send_rest(self, data: bytes) -> None:
+        """A message about many leases may be larger than what the socket takes at once."""
+        poll = select.poll()
+        poll.register(self.fd, select.POLLOUT)
+        while data:
+            if not poll.poll(CLOGGED_AFTER * 1000):
+                raise OSError("the connection is clogged")
+            try:
+                data = data[self.sock.send(data) if self.tls else self.sock.send(data, socket.MSG_DONTWAIT) :]
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                continue
 
     def read(self, patience: float = 0.0) -> bool:
         """Reads what is there, or what comes within `patience` seconds; True if there was anything.

@@ -36,9 +36,9 @@ class CableRunner(ThreadRunner):
         cable = self._any() if pinned is None else self._take(pinned)
         try:
             cable.perform(round_)
-            if pinned is not None or round_.tally.missing:
-                route.taken = cable if cable.owes else None
         finally:
+            # Also of a round that was interrupted, or timed out: what it asked may still be executed.
+            route.taken = cable if cable.owes else None
             if self._closed:
                 cable.close()
             else:

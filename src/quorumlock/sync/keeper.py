@@ -22,7 +22,7 @@ class Keeper(KeeperBase):
     def __init__(self, fleet: Fleet, run: Callable[[Any], Any]) -> None:
         super().__init__(fleet)
         self._run = run
-        self._stopped = False
+        self.closing = False
         self._begin()
 
     def _begin(self) -> None:
@@ -61,32 +61,42 @@ class Keeper(KeeperBase):
         self._calls.put(callback)
 
     def stop(self) -> None:
-        """Ends the thread, soon; leases are not renewed any more."""
-        self._stopped = True
+        """Leases are not renewed any more; the thread ends with the last of them."""
+        self.closing = True
         self._bell.put(None)
-        self._calls.put(None)
 
     def join(self) -> None:
-        """Waits until the thread has ended."""
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(LONGEST_NAP)
+        """Waits until the thread has ended, unless it still has something to announce."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread() and not self.roster.charges():
+            thread.join(LONGEST_NAP)
 
     def _work(self) -> None:
         if not self._working.acquire(blocking=False):
             return  # an interrupt struck while the other one was being started
-        while self._sleep():
-            self.roster.rise()
-            try:
-                self._run(tend(self._fleet, self.roster))
-            except BaseException as error:
-                if not self._stopped:
+        try:
+            while self._sleep():
+                self.roster.rise()
+                try:
+                    self._tend()
+                except BaseException as error:
                     self._complain(error)
-            self.roster.settle()
+                self.roster.settle()
+        finally:
+            self._working.release()
+            self._calls.put(None)
+
+    def _tend(self) -> None:
+        steps = tend(self._fleet, self.roster)
+        if self.closing:
+            next(steps, None)  # nothing is renewed, so nothing is asked of a runner that is closed
+        else:
+            self._run(steps)
 
     def _sleep(self) -> bool:
         """Sleeps until something is due; False if the keeper is to end."""
         roster, clock = self.roster, self._fleet.clock
-        while not self._stopped:
+        while not self.closing or roster.charges():
             left = roster.wake_at - clock()
             if left <= 0:
                 return True
@@ -103,7 +113,7 @@ class Keeper(KeeperBase):
 
     def _started(self, thread: threading.Thread | None, work: Callable[[], None], name: str) -> threading.Thread:
         """The thread, or a new one if it is not there."""
-        if thread is not None and (self._stopped or thread.is_alive()):
+        if thread is not None and (self.closing or thread.is_alive()):
             return thread
         thread = threading.Thread(target=work, name=name, daemon=True)
         try:

@@ -45,17 +45,22 @@ class Lease(LeaseBase[threading.Event]):
         self._locker._keeper.call(super()._call_back)
 
     def __enter__(self) -> Lease:
+        self.check()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        lost = self._loss_on_exit()
         try:
+            lost = self._loss_on_exit()
             self.release()
         except Exception as failed:
+            lost = self._loss_on_exit()
             if lost is None and error is None:
                 raise
             self._unreleased(failed)
+        except BaseException:  # an interrupt, perhaps before anything was sent
+            self.release()
+            raise
         if lost is not None and error is None:
             raise lost

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..front import Default, LockBase
 from .lease import Lease
 
 if TYPE_CHECKING:
-    from ..options import LockOptions
     from .locker import Locker
 
 
@@ -18,10 +17,6 @@ class Lock(LockBase):
     """Names a resource; holds no ownership, and may be shared by threads and tasks."""
 
     _locker: Locker
-
-    def __init__(self, locker: Locker, name: str, chosen: LockOptions) -> None:
-        super().__init__(locker, name, chosen)
-        self._entered: dict[int, list[Lease]] = {}
 
     def acquire(self, timeout: float | Default | None = Default.TIMEOUT) -> Lease:
         """Waits for the lock; raises AcquireTimeout if it stays held, NoQuorum if no majority can decide.
@@ -52,16 +47,20 @@ class Lock(LockBase):
 
     def __enter__(self) -> Lease:
         lease = self.acquire()
-        lease._owned_by(threading.current_thread())
-        self._entered.setdefault(threading.get_ident(), []).append(lease)
+        try:
+            lease._owned_by(threading.current_thread())
+            self._entered.setdefault(threading.get_ident(), []).append(lease)
+        except BaseException:  # an interrupt: the block will not be entered, nor left
+            self._left(lease)
+            lease.release()
+            raise
         return lease
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        owner = threading.get_ident()
-        leases = self._entered[owner]
-        lease = leases.pop()
-        if not leases:
-            del self._entered[owner]
-        lease.__exit__(kind, error, traceback)
+        lease = cast(Lease, self._innermost(threading.get_ident()))
+        try:
+            lease.__exit__(kind, error, traceback)
+        finally:
+            self._left(lease)
