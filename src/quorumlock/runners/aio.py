@@ -124,6 +124,8 @@ class Board(board.Board):
     async def close(self) -> None:
         for task in list(self._connecting):
             task.cancel()
+        if self._connecting:
+            await asyncio.wait(self._connecting, timeout=CLOSING_WAIT)
         strands = [strand for strand in self.strands if strand is not None]
         for strand in strands:
             strand.close()

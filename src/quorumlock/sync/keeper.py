@@ -31,7 +31,7 @@ class Keeper(KeeperBase):
         self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._caller: threading.Thread | None = None
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()
         self._working = threading.Lock()
 
     def watch(self, hold: Hold) -> None:

@@ -18,7 +18,7 @@ class Lease(LeaseBase[threading.Event]):
 
     _locker: Locker
     _new_event = staticmethod(threading.Event)
-    _new_lock = staticmethod(threading.Lock)
+    _new_lock = staticmethod(threading.RLock)  # a signal handler may extend what its thread is just extending
 
     def extend(self, ttl: float | None = None) -> None:
         """Renews the lease for `ttl` seconds from now (default: its own); raises LeaseLost if it is gone."""

@@ -118,7 +118,11 @@ class RedisEngine:
         from redis.asyncio import connection as module
 
         connection = _class(module, self._kinds[index])(**self._kwargs[index])
-        await asyncio.wait_for(connection.connect(), self._patience)
+        try:
+            await asyncio.wait_for(connection.connect(), self._patience)
+        except BaseException:  # a timeout, or a cancellation: it may stand all the same
+            await connection.disconnect(nowait=True)
+            raise
         return connection  # type: ignore[no-any-return]
 
     def _connection_kwargs(self, given: dict[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,8 @@ a file is shared by all connections of a process, and inherited with one.
     child:                                      └ opens: inherits "locked",   deletes the WAL … commits into the
                                                   and so locks nothing                          deleted WAL: lost
 
-So connections are closed before a fork, and parent and child open their own. Where that
-was not possible (a fork in C; a fork by a signal handler in the midst of a request), the child refuses to lock.
+So connections are closed before a fork, and parent and child open their own. Where that was not possible (a fork
+in C; a fork by a signal handler in the midst of a request), the child refuses to lock.
 """
 
 from __future__ import annotations

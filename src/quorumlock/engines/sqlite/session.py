@@ -27,9 +27,9 @@ class Session:
         """Between the first and the last statement of a request."""
         # SQLite's own waiting sleeps longer and longer, so that newcomers win: there is none (timeout=0).
         self._db = sqlite3.connect(place.path, timeout=0, isolation_level=None, check_same_thread=False)
+        # One cursor for everything: what it executes ends what it executed before, an interrupted SELECT too.
+        self._cursor = self._db.cursor()
         try:
-            # One cursor for everything: what it executes ends what it executed before, an interrupted SELECT too.
-            self._cursor = self._db.cursor()
             boot = this_boot()
             schema.prepare(self._db, self._cursor, place.text, boot)
             fences = Fences(self._db, self._cursor, place.text, boot)
@@ -63,23 +63,17 @@ class Session:
         return _identity(self._path) == self._identity
 
     def close(self) -> None:
-        """Undoes what was not committed, and closes.
+        """Closes, which undoes what was not committed.
 
-        In that order: a connection whose statements are still referred to, by a traceback for one, is closed by
-        sqlite3 in name only, and would keep its transaction and with it the write lock.
+        The cursor first: a connection is closed in name only, and keeps its transaction, while anybody refers to a
+        statement of its own that is not over, and if only in the traceback of what interrupted it.
         """
         try:
-            if self._db.in_transaction:
-                self._db.rollback()
+            self._cursor.close()
         except sqlite3.Error:
-            pass  # a disk that fails; SQLite undoes the rest when the file is opened again
+            pass  # what it executed last had failed; that was told
         finally:
-            try:
-                self._cursor.close()
-            except (AttributeError, sqlite3.Error):
-                pass  # it never was made, or is of no more use
-            finally:
-                self._db.close()
+            self._db.close()
 
 
 def _identity(path: str) -> tuple[int, int]:
