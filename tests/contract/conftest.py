@@ -37,9 +37,9 @@ def stages(marked: set[str]) -> list[tuple[str, int]]:
     """Engines and numbers of nodes for a case with these markers."""
     first, *others = BINARIES
     if "takes_time" in marked:
-        chosen = [(first, 3), ("memory", 1), ("sqlite", 1)]
+        chosen = [(first, 3), ("memory", 3 if "disagreement" in marked else 1), ("sqlite", 1)]
     else:
-        chosen = [(first, 1), (first, 3), (first, 5), *((other, count) for other in others for count in (1, 3))]
+        chosen = [(first, 1), (first, 3), (first, 5), *((other, 3) for other in others)]
         chosen += [("memory", 1), ("memory", 3), ("sqlite", 1)]
     return [
         (engine, count)

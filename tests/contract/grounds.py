@@ -21,6 +21,9 @@ from quorumlock.engines.sqlite.boot import this_boot
 from quorumlock.lab.servers import Server
 from tests.live.tools import get, pttl
 
+SOMEBODY = "somebody else"
+ALL = slice(None)
+
 
 class Ground(Protocol):
     """Some empty nodes of one engine."""
@@ -40,14 +43,11 @@ class Ground(Protocol):
     def fences(self, name: str) -> list[int]:
         """The highest fence that each node knows of for this name."""
 
-    def delete(self, name: str) -> None:
-        """Deletes the lock on every node, as an operator would, past the library."""
+    def delete(self, name: str, nodes: slice = ALL) -> None:
+        """Deletes the lock on these nodes, as an operator would, past the library."""
 
-    def take(self, name: str, ttl_ms: int, nodes: slice) -> None:
+    def take(self, name: str, ttl_ms: int, nodes: slice = ALL) -> None:
         """Gives the lock on these nodes to somebody else, past the library."""
-
-
-SOMEBODY = "somebody else"
 
 
 class RedisGround:
@@ -78,11 +78,11 @@ class RedisGround:
     def fences(self, name: str) -> list[int]:
         return [int(get(server, f"ql:fence:{{{name}}}") or 0) for server in self.servers]
 
-    def delete(self, name: str) -> None:
-        for server in self.servers:
+    def delete(self, name: str, nodes: slice = ALL) -> None:
+        for server in self.servers[nodes]:
             server.command("DEL", name)
 
-    def take(self, name: str, ttl_ms: int, nodes: slice) -> None:
+    def take(self, name: str, ttl_ms: int, nodes: slice = ALL) -> None:
         for server in self.servers[nodes]:
             server.command("SET", name, SOMEBODY, "PX", str(ttl_ms))
 
@@ -110,11 +110,11 @@ class MemoryGround:
     def fences(self, name: str) -> list[int]:
         return [int(self._get(server, f"ql:fence:{{{name}}}") or 0) for server in self.servers]
 
-    def delete(self, name: str) -> None:
-        for server in self.servers:
+    def delete(self, name: str, nodes: slice = ALL) -> None:
+        for server in self.servers[nodes]:
             server.delete(name)
 
-    def take(self, name: str, ttl_ms: int, nodes: slice) -> None:
+    def take(self, name: str, ttl_ms: int, nodes: slice = ALL) -> None:
         for server in self.servers[nodes]:
             server.set(name, SOMEBODY.encode(), ttl_ms)
 
@@ -147,10 +147,11 @@ class SqliteGround:
         row = self._row(name)
         return [row[1] if row else self._execute("SELECT fence FROM meta")[0][0]]
 
-    def delete(self, name: str) -> None:
-        self._execute("DELETE FROM leases WHERE name = ?", name)
+    def delete(self, name: str, nodes: slice = ALL) -> None:
+        if range(self.count)[nodes]:
+            self._execute("DELETE FROM leases WHERE name = ?", name)
 
-    def take(self, name: str, ttl_ms: int, nodes: slice) -> None:
+    def take(self, name: str, ttl_ms: int, nodes: slice = ALL) -> None:
         if range(self.count)[nodes]:
             row = (name, SOMEBODY, 1, self._now_ms() + ttl_ms, ttl_ms, this_boot().clock)
             self._execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?)", *row)

@@ -69,7 +69,7 @@ async def test_a_waiter_gets_it_after_the_release(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
     lease = await held(ours.lock("a", ttl=1))
     waiter = asyncio.create_task(theirs.lock("a", ttl=1).acquire(timeout=5))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.02)
     assert not waiter.done()
     await lease.release()
     new = await asyncio.wait_for(waiter, 2)
