@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import warnings
 
 import pytest
 
@@ -148,3 +150,24 @@ def test_a_cancelled_acquire_ends_soon_although_a_node_is_silent(bench: Bench) -
             await bench.verdict(locks)
 
     asyncio.run(main())
+
+
+def test_closing_in_the_midst_of_connecting_leaves_no_connection(bench: Bench) -> None:
+    """An acquire is cancelled while its connections are made, and the Locker is closed behind it."""
+
+    async def once(k: int) -> None:
+        async with bench.locker() as locks:
+            task = asyncio.create_task(acquire(locks, next(bench.names)))
+            for _ in range(k):
+                await asyncio.sleep(0)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await (await task).release()
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for k in range(25):
+            asyncio.run(once(k))
+            gc.collect()
+            assert [str(one.message)[:60] for one in said] == [], f"at await point {k}"
+    nothing_is_left(bench.nodes)

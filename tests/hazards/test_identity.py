@@ -182,6 +182,32 @@ def test_a_lease_lives_on_after_the_task_that_acquired_it(servers: Servers, conn
     asyncio.run(main())
 
 
+def test_one_async_locker_serves_two_loops_at_a_time(servers: Servers, connect: Connect) -> None:
+    """In two threads: each keeps its own leases, is refused the other's, and closes its own connections."""
+    connect(servers.urls[:3]).close()
+    locks = quorumlock.connect_async(servers.urls[:3], max_ttl=1, node_timeout=0.25)
+    meet = threading.Barrier(2)
+
+    async def live(mine: str, others: str) -> None:
+        lease = await locks.lock(mine, ttl=0.4).acquire(timeout=2)
+        await asyncio.to_thread(meet.wait, 5)
+        for _ in range(10):
+            assert await locks.lock(others, ttl=1).try_acquire() is None
+            await asyncio.sleep(0.06)
+        lease.check()
+        await asyncio.to_thread(meet.wait, 5)
+        await lease.release()
+        async with locks.lock(mine, ttl=1) as again:
+            assert again.fence > lease.fence
+        await asyncio.to_thread(meet.wait, 5)
+        await locks.aclose()  # each loop has connections of its own to close
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(asyncio.run, live(*names)) for names in ("ab", "ba")]:
+            done.result()
+    assert eventually(lambda: not lock_keys(servers.servers[:3]), 0.5)
+
+
 def test_a_late_release_leaves_the_next_holder_alone(side: Side) -> None:
     """foreign-delete: A's lease is over, B has the lock, and only then A releases."""
 

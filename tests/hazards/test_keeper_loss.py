@@ -106,6 +106,35 @@ def test_a_callback_may_block_or_fail(side: Side, caplog: pytest.LogCaptureFixtu
     asyncio.run(main())
 
 
+def test_a_callback_may_end_everything(side: Side) -> None:
+    """It releases the lease, and closes the Locker whose keeper has told it: nothing waits for itself."""
+
+    async def main() -> None:
+        closed = threading.Event()
+
+        async with side.locker() as locks:
+
+            async def close(lease: AsyncLease) -> None:
+                await lease.release()
+                await locks.aclose()
+                closed.set()
+
+            def on_lost(lease: Any) -> object:
+                if not side.threads:
+                    return close(lease)
+                lease.release()
+                locks.inner.close()  # type: ignore[attr-defined]
+                closed.set()
+                return None
+
+            lease = await locks.lock("doomed", ttl=TTL, on_lost=on_lost).acquire()
+            await steal(side, "doomed")
+            assert await comes(closed.is_set, TTL + 1)
+            assert not lease.held
+
+    asyncio.run(main())
+
+
 async def body(locks: AsyncLocker, entered: asyncio.Event, seen: list[BaseException]) -> None:
     async with locks.lock("a", ttl=TTL):
         entered.set()

@@ -48,7 +48,11 @@ def keys_are_immortal() -> None:
     rescript("ACQUIRE", "'NX', 'PX', ARGV[2])", "'NX')")
 
 
-@canary("test_fork::test_a_locker_serves_one_loop_after_another", dies_of="NoQuorum RuntimeError")
+@canary(
+    "test_fork::test_a_locker_serves_one_loop_after_another",
+    "test_identity::test_one_async_locker_serves_two_loops_at_a_time",
+    dies_of="NoQuorum RuntimeError BrokenBarrierError",
+)
 def connections_outlive_their_loop() -> None:
     """A new event loop uses the connections of the old one."""
     rewrite(AioRunner._board, ("self._boards.get(loop)", "next(iter(self._boards.values()), None)"))

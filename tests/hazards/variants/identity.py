@@ -31,9 +31,9 @@ def a_token_names_the_process() -> None:
 def blocks_are_not_told_apart() -> None:
     """A Lock object remembers the leases of its blocks, but not whose block it was."""
     rewrite(Lock.__enter__, ("setdefault(threading.get_ident(), [])", "setdefault(0, [])"))
-    rewrite(Lock.__exit__, ("owner = threading.get_ident()", "owner = 0"))
+    rewrite(Lock.__exit__, ("self._innermost(threading.get_ident())", "self._innermost(0)"))
     rewrite(AsyncLock.__aenter__, ("setdefault(asyncio.current_task(), [])", "setdefault(None, [])"))
-    rewrite(AsyncLock.__aexit__, ("owner = asyncio.current_task()", "owner = None"))
+    rewrite(AsyncLock.__aexit__, ("self._innermost(asyncio.current_task())", "self._innermost(None)"))
 
 
 @canary(

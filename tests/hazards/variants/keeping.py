@@ -62,13 +62,20 @@ def one_failure_ends_renewal() -> None:
 def an_error_ends_the_keeper() -> None:
     """What nobody expected ends the keeper, and nobody is told."""
     rewrite(Keeper._work, ("self._complain(error)", "return self._complain(error)"))
-    rewrite(LoopDesk._tend, ("self._complain(error)", "self._closed = self._complain(error) is None"))
+    rewrite(LoopDesk._tend, ("self._complain(error)", "self.set_timer = self._complain(error) or int"))
 
 
 @canary("test_keeper::test_a_release_is_the_end_whatever_races")
 def a_healing_outlives_its_release() -> None:
     """A node is given the lock again although it was released meanwhile, and nobody takes it back."""
     rewrite(renewal.heal, (" and not grant.over", ""), ("if grant.over and any(", "if False and any("))
+
+
+@canary("test_keeper::test_a_lease_never_promises_more_than_a_majority_keeps")
+def time_counts_from_the_answer() -> None:
+    """A lease is valid for its ttl from the last answer, and not from before the request."""
+    rewrite(renewal.renew, ("until = valid_until(started_at,", "until = valid_until(now,"))
+    rewrite(renewal.judged, ("Extension(tally, valid_until=until)", "Extension(tally, valid_until=until + 0.025)"))
 
 
 @canary("test_keeper::test_max_hold_ends_renewal")
@@ -97,6 +104,13 @@ def the_keeper_keeps_leases_alive() -> None:
 def the_flag_is_not_set() -> None:
     """A loss does not set `lease.lost`."""
     rewrite(LeaseBase._announce, ("self._event.set()", "pass"))
+
+
+@canary("test_keeper_loss::test_a_callback_may_end_everything[threads]")
+def closing_waits_for_the_keeper() -> None:
+    """on_lost is called by the keeper itself, for which close() waits."""
+    rewrite(Keeper.call, ("if threading.current_thread() is not self._thread:", "if True:"))
+    rewrite(Keeper.join, ("thread is not threading.current_thread() and not self.roster.charges()", "True"))
 
 
 @canary("test_keeper_loss::test_a_callback_may_block_or_fail", dies_of="LeaseLost")

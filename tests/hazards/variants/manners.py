@@ -80,7 +80,7 @@ def the_keeper_outlives_the_program() -> None:
 @canary("test_exit::test_a_program_that_ends_inside_a_block_releases")
 def a_failed_block_is_not_released() -> None:
     """Only a block that ends well releases its lock."""
-    rewrite(Lease.__exit__, ("self.release()", "error is None and self.release()"))
+    rewrite(Lease.__exit__, ("exit()\n        self.release()", "exit()\n        error is None and self.release()"))
 
 
 @canary("test_exit::test_a_lease_outlives_its_event_loop_without_harm", dies_of="RuntimeError")
@@ -125,14 +125,21 @@ def an_error_shows_the_settings() -> None:
     """A connection that fails tells how it was tried."""
     from redis.exceptions import RedisError
 
-    for name in ("open", "open_async"):
-        verb = getattr(RedisEngine, name)
-        line = "connection.connect()"
-        if "async" in name:
-            line = f"await asyncio.wait_for({line}, self._patience)"
-        told = "raise RedisError(f'{error} {self._kwargs[index]}')"
-        rewrite(verb, (line, f"try: {line}\n    except RedisError as error: {told}"))
-    engine.RedisError = RedisError  # type: ignore[attr-defined]
+    real, real_async = RedisEngine.open, RedisEngine.open_async
+
+    def open_(self: RedisEngine, index: int) -> object:
+        try:
+            return real(self, index)
+        except RedisError as error:
+            raise RedisError(f"{error} {self._kwargs[index]}") from error
+
+    async def open_async(self: RedisEngine, index: int) -> object:
+        try:
+            return await real_async(self, index)
+        except RedisError as error:
+            raise RedisError(f"{error} {self._kwargs[index]}") from error
+
+    RedisEngine.open, RedisEngine.open_async = open_, open_async  # type: ignore[method-assign, assignment]
 
 
 @canary("test_secrets::test_a_url_that_cannot_be_used_is_not_quoted[notaport]")

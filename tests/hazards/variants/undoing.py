@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import suppress
 
 from quorumlock.aio.lease import AsyncLease
 from quorumlock.aio.lock import AsyncLock
 from quorumlock.core import redlock, renewal
 from quorumlock.core.effects import Steps
+from quorumlock.engines.redis.engine import RedisEngine
 from quorumlock.engines.redis.link import Link
+from quorumlock.process import Process
 from quorumlock.runners import aio
 from quorumlock.runners.aio import AioRunner
 from quorumlock.runners.base import ended
 from quorumlock.runners.threads import ThreadRunner
+from quorumlock.sync.lease import Lease
 
 from ..canaries import canary, rewrite
 
@@ -68,6 +72,19 @@ def the_clean_up_can_be_cancelled() -> None:
 def closing_does_not_wait() -> None:
     """A Locker closes its connections under a clean-up that is about to be sent."""
     rewrite(AioRunner.close, ("await asyncio.sleep(0)", "pass"))
+
+
+@canary("test_cancellation_scopes::test_closing_in_the_midst_of_connecting_leaves_no_connection")
+def a_connection_is_lost_on_its_way() -> None:
+    """A connection that was made for a Locker which is closed meanwhile is nobody's, and stays open."""
+    real = RedisEngine.open_async
+
+    async def careless(self: RedisEngine, index: int) -> object:
+        connection = await real(self, index)
+        await asyncio.sleep(0)
+        return connection
+
+    RedisEngine.open_async = careless  # type: ignore[method-assign, assignment]
 
 
 @canary("test_cancellation_scopes::test_a_cancelled_acquire_ends_soon_although_a_node_is_silent")
@@ -142,6 +159,13 @@ def a_release_counts_as_done_when_it_begins() -> None:
 def an_interrupt_is_slept_through() -> None:
     """An interrupt while waiting for the next attempt is not passed on."""
     rewrite(ThreadRunner.run, ("error = caught", "error = None if type(effect) is Sleep else caught"))
+
+
+@canary("test_interrupts::test_a_signal_handler_may_use_the_lease_and_the_locker[extend]")
+def a_thread_waits_for_itself() -> None:
+    """The locks that guard a lease are not for a thread that has them already."""
+    Process.mutex = threading.Lock()  # type: ignore[assignment]
+    Lease._new_lock = staticmethod(threading.Lock)  # type: ignore[assignment]
 
 
 @canary("test_cancellation::test_extend_cancelled_at_each_await_point[3-nodes]", dies_of="LeaseLost")
