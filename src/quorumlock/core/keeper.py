@@ -130,7 +130,8 @@ class Roster:
         return min(heap[0][0] if heap else NEVER for heap in (self._hasty, self._heap))
 
     def take(self, now: float) -> list[Charge]:
-        """Up to a chunk of leases that are due, or nearly so."""
+        """Up to a chunk of leases that are due, or nearly so; not of both heaps, since a round takes as long as the
+        shortest ttl in it allows."""
         self._sort_in()
         self._taken = []
         for heap in (self._hasty, self._heap):
@@ -139,9 +140,10 @@ class Roster:
                 if now - heap[0][0] > heap[0][2].grant.ttl / 10:
                     most = CHUNK_WHEN_LATE
                 self._take(heap)
-        for heap in (self._hasty, self._heap):
             while heap and self._taken and len(self._taken) < CHUNK and heap[0][0] <= now + _ahead(heap[0][2]):
                 self._take(heap)
+            if self._taken:
+                break
         return list(self._taken)
 
     def _take(self, heap: list[tuple[float, int, Charge]]) -> None:
@@ -190,7 +192,7 @@ def tend(fleet: Fleet, roster: Roster) -> Steps[None]:
                 elif not charge.renewable(started_at):
                     roster.put(charge, grant.valid_until)
                 elif grant.extending:
-                    roster.put(charge, started_at + fleet.node_timeout)
+                    roster.put(charge, min(started_at + fleet.node_timeout, grant.valid_until))
                 else:
                     due.append(charge)
             if due:
