@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 import quorumlock
 from quorumlock import AcquireTimeout, Jitter
 from quorumlock.core.requests import Acquire, Look, Release
-from quorumlock.core.votes import Cause, Vote
+from quorumlock.core.votes import Cause
 
 from .test_sqlite import File, Make, file, granted, make, open_files, refused
 
@@ -281,23 +282,24 @@ def test_closing_closes_everything_and_a_late_request_opens_only_for_itself(file
 
 
 def test_closing_while_other_threads_lock(tmp_path: Path) -> None:
-    for _ in range(3):
+    for _ in range(15):
         file = File(tmp_path / "locks.db")
-        names = [f"name-{n}" for n in range(4)]
+        stop = threading.Event()
 
-        def work(name: str, file: File = file) -> list[Vote]:
-            said = []
-            for n in range(6):
-                said.append(file.ask(Acquire(name, f"token-{n}", 1000, 0)).vote)
-                said.append(file.ask(Release(name, f"token-{n}")).vote)
-            return said
+        def work(who: int, file: File = file, stop: threading.Event = stop) -> None:
+            for n in itertools.count():
+                granted(file.ask(Acquire(f"name-{who}", f"token-{n}", 1000, 0)))
+                granted(file.ask(Release(f"name-{who}", f"token-{n}")))
+                if stop.is_set():
+                    return
 
         with ThreadPoolExecutor(4) as pool:
-            working = [pool.submit(work, name) for name in names]
-            time.sleep(random.uniform(0, 0.01))
+            working = [pool.submit(work, who) for who in range(4)]
+            time.sleep(random.uniform(0.005, 0.015))
             file.engine.close()
+            stop.set()
             for one in working:
-                assert set(one.result(10)) == {Vote.GRANTED}
+                one.result(10)
         assert open_files(file.path) == []
 
 

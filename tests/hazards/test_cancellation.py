@@ -24,6 +24,7 @@ AFTERS = (0.0, DELAY / 2, 1.5 * DELAY)
 """When to strike after a suspension: before a byte has left, before the first answer, between the answers."""
 
 
+@pytest.mark.one_kind
 def test_acquire_cancelled_at_each_await_point(bench: Bench) -> None:
     async def main() -> None:
         async with bench.locker() as locks:

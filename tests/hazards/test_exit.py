@@ -51,7 +51,7 @@ class Stage:
 
     async def leave(self, locks: Any, error: Exception | None) -> None:
         """A block whose body ends with this error, or well."""
-        ttl, keep = (0.3, False) if self.wrong == "over" else (1, True)
+        ttl, keep = (0.3, False) if self.wrong == "over" else (0.6, True)
         if not self.side.threads:
             async with locks.lock("a", ttl=ttl, keep=keep) as lease:
                 await self.go_wrong()
@@ -115,7 +115,7 @@ def test_a_block_ends_quietly_and_soon_where_nobody_hears_its_release(side: Side
             with Stopwatch() as took:
                 await stage.leave(locks, None)
             assert took.seconds < 3 * 0.1 + SLACK, "three node timeouts"
-        assert await asyncio.to_thread(eventually, lambda: not lock_keys(side.nodes), 1 + SLACK)
+        assert await asyncio.to_thread(eventually, lambda: not lock_keys(side.nodes), 0.6 + SLACK)
 
     asyncio.run(main())
 

@@ -40,7 +40,7 @@ class Lines:
         self.nodes = nodes
         self.proxies = [put_proxy(node) for node in nodes]
         self.urls = [proxy.url for proxy in self.proxies]
-        self.node_timeout = 0.3
+        self.node_timeout = 0.2
         self.locks = connect(self.urls, fleet="lines", node_timeout=self.node_timeout)
         for _ in range(2):
             lease = self.locks.lock("warm", ttl=1).acquire(timeout=2)
@@ -198,7 +198,7 @@ def test_a_late_answer_is_not_a_grant(lines: Lines) -> None:
 
 def test_cut_connections_are_made_anew(lines: Lines) -> None:
     lease = lines.locks.lock("a", ttl=1).acquire()
-    for _ in range(3):
+    for _ in range(2):
         for proxy in lines.proxies:
             proxy.cut()
         lease.extend()
