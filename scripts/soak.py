@@ -1,7 +1,8 @@
 """Many rounds on real servers while nodes and workers are killed and stopped; exit code 1 if a promise was broken.
 
-Workers are processes that take one lock on five nodes, hold it, renew it, give it back or abandon it. Each keeps
-a log of its leases, by CLOCK_BOOTTIME, which is one clock for all processes of a machine. What is promised:
+Workers are processes that take one lock on five nodes, hold it, extend it or leave that to the keeper, give it back
+or abandon it. Each keeps a log of its leases and of every renewal, by CLOCK_BOOTTIME, which is one clock for all
+processes of a machine. What is promised:
 
   overlaps            no two leases are valid at the same time; an abandoned or killed holder's runs to its end
   fence violations    in the order of time, fences strictly grow; a row that knows the highest fence it has seen
@@ -25,11 +26,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import quorumlock
+from quorumlock.events import Event, Extended
 from quorumlock.lab.servers import Server, Servers
 
 NODES = 5
@@ -65,14 +68,23 @@ def work(folder: Path, seed: str) -> None:
     log = Log(folder / f"{os.getpid()}.log")
     rows = sqlite3.connect(folder / "row.sqlite", timeout=30, isolation_level=None)
     parent = os.getppid()
+    held: weakref.WeakValueDictionary[int, quorumlock.Lease] = weakref.WeakValueDictionary()
+
+    def told(event: Event) -> None:
+        if isinstance(event, Extended) and (lease := held.get(event.fence)):
+            log("extended", fence=event.fence, until=validity(lease)[1])
+
     with connect() as locks:
+        locks.subscribe(told)
         while os.getppid() == parent:
             try:
                 lease = locks.lock("soak", ttl=draw.uniform(0.1, MAX_TTL)).acquire(timeout=1.0)
             except quorumlock.NotAcquired as error:
                 log(type(error).__name__)
             else:
+                held[lease.fence] = lease
                 hold(lease, rows, log, draw)
+                del lease  # what was abandoned is not renewed
 
 
 def hold(lease: quorumlock.Lease, rows: sqlite3.Connection, log: Log, draw: random.Random) -> None:
@@ -83,16 +95,17 @@ def hold(lease: quorumlock.Lease, rows: sqlite3.Connection, log: Log, draw: rand
         time.sleep(draw.uniform(0, 0.02))
         for _ in range(draw.choice([0, 0, 0, 0, 1, 3])):
             lease.extend()
-            log("extended", until=validity(lease)[1])
             time.sleep(draw.uniform(0, lease.ttl / 6))
+        if draw.random() < 0.2:
+            lease.lost.wait(draw.uniform(0, 3 * lease.ttl))  # kept for longer than it lives
         write(lease, rows, log)
         lease.check()
     except quorumlock.LeaseLost as lost:
-        log(f"lost: {lost.reason.value}", at=clock())
+        log(f"lost: {lost.reason.value}", fence=lease.fence, at=clock())
     if draw.random() < 0.05:
         log("abandoned")
     else:
-        log("released", at=clock())
+        log("released", fence=lease.fence, at=clock())
         lease.release()
 
 
@@ -184,16 +197,19 @@ def judge(folder: Path) -> tuple[Counter[str], list[str]]:
     counts: Counter[str] = Counter()
     leases: list[dict[str, float]] = []
     for path in folder.glob("*.log"):
+        mine: dict[float, dict[str, float]] = {}
         for line in path.read_text().splitlines():
             entry = json.loads(line)
             what = entry.pop("what")
             counts["acquisitions" if what == "held" else what] += 1
             if what == "held":
+                mine[entry["fence"]] = entry
                 leases.append(entry)
-            elif what == "extended":
-                leases[-1]["until"] = entry["until"]
+            elif what == "extended" and not mine[entry["fence"]].get("over"):
+                mine[entry["fence"]]["until"] = entry["until"]
             elif what.startswith(("released", "lost")):
-                leases[-1]["until"] = min(leases[-1]["until"], entry["at"])
+                lease = mine[entry["fence"]]
+                lease |= {"until": min(lease["until"], entry["at"]), "over": True}
     leases.sort(key=lambda lease: lease["at"])
     wrong = ["a valid holder's write was refused"] * counts.pop("refused although valid", 0)
     counts["fence violations"] += len(wrong)

@@ -284,14 +284,17 @@ def test_a_request_in_the_midst_of_another_one_of_its_thread(file: File) -> None
     session = file.engine._session
     assert session is not None
     said: list[Answer] = []
+    statements: list[str] = []
 
     def in_the_midst(statement: str) -> None:
-        session._db.set_trace_callback(None)
-        said.append(file.acquire(token="other"))
-        said.append(file.ask(Release("a", "mine")))
+        statements.append(statement)
+        if len(statements) == 1:
+            said.append(file.acquire(token="other"))
+            said.append(file.ask(Release("a", "mine")))
 
     session._db.set_trace_callback(in_the_midst)
     granted(file.ask(Look("b")))
+    session._db.set_trace_callback(None)
     refused(said[0], Cause.HELD)
     granted(said[1])
     assert file.engine._session is session

@@ -71,10 +71,10 @@ class Store(Engine, Protocol):
     """May an answer take so long that an event loop should not wait for it?"""
 
     def perform(self, round_: Round) -> None:
-        """Casts a vote for every request of the round; raises EngineError or ConfigurationError instead.
+        """Casts a vote for every request of the round, or raises EngineError or ConfigurationError.
 
-        Called by any thread, also by several at a time. What it raises was not executed, or may have been:
-        the caller undoes it.
+        Called by any thread, also by several at a time. What raises may have been executed all the same, and is
+        undone by the caller; where that is out of the question, UNREACHABLE is cast before.
         """
 
     def close(self) -> None:
