@@ -1,7 +1,7 @@
 """Lets canaries fly: for each, pytest on the tests that must find it out, in a process of its own.
 
-A few helper processes have imported everything there is to import, and fork a child for each canary: starting
-pytest eighty times would cost a minute of imports alone.
+Two helper processes have imported everything there is to import, and fork a child for each canary: starting pytest
+sixty times would cost a minute of imports alone.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from types import TracebackType
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-HANDS = 3
-"""Most of a flight is waiting."""
+HANDS = 2
 ALLOWED = 60
 """Seconds for one test of a canary."""
 
@@ -38,7 +37,7 @@ class Flight:
 
 
 class Aviary:
-    """`with Aviary() as aviary: aviary.fly("name").result()`: a few at a time."""
+    """`with Aviary() as aviary: aviary.fly("name").result()`: two at a time."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[str, Future[Flight]] | None] = queue.SimpleQueue()

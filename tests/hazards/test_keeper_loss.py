@@ -97,7 +97,7 @@ def test_a_callback_may_block_or_fail(side: Side, caplog: pytest.LogCaptureFixtu
             lost = doomed.lost
             await steal(side, "doomed")
             assert await comes(lost.is_set, TTL)
-            await asyncio.sleep(1.2 * TTL)
+            await asyncio.sleep(1.5 * TTL)
             other.check()
             await other.release()
             ended.set()
