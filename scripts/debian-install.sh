@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs one Debian package: no questions, no service started. Fails where this machine or this user cannot.
+# Installs Debian packages: no questions, no service started. Fails where this machine or this user cannot.
 set -eu
 command -v apt-get >/dev/null || exit 1
 if [ "$(id -u)" = 0 ]; then
@@ -18,4 +18,4 @@ if [ ! -e "$policy" ]; then
     $as_root chmod 755 "$policy"
 fi
 $as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2 &&
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$1" >&2
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2

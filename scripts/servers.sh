@@ -1,12 +1,24 @@
 #!/bin/sh
-# Makes sure that the servers of the tests are there. Valkey comes as a wheel; Redis is the system's.
+# Makes sure that the servers of the tests are there. Valkey comes as a wheel; the others are the system's.
 set -eu
-if command -v redis-server >/dev/null; then
+
+there() { # Debian keeps some of them out of the path of ordinary users
+    command -v "$1" >/dev/null && return
+    for place in /usr/sbin /usr/lib/postgresql/*/bin; do
+        [ -x "$place/$1" ] && return
+    done
+    return 1
+}
+
+missing=
+for pair in redis-server:redis-server postgres:postgresql mariadbd:mariadb-server; do
+    there "${pair%%:*}" || missing="$missing ${pair##*:}"
+done
+[ -n "$missing" ] || exit 0
+# shellcheck disable=SC2086 # the packages are words
+if scripts/debian-install.sh $missing; then
     exit 0
 fi
-if scripts/debian-install.sh redis-server && command -v redis-server >/dev/null; then
-    exit 0
-fi
-echo "redis-server is not installed and cannot be installed by this user: its tests are skipped" \
-    "(they run on Valkey all the same; in CI this is a failure)." >&2
+echo "not installed, and not to be installed by this user:$missing. Their tests are skipped" \
+    "(in CI this is a failure)." >&2
 [ -z "${CI:-}" ]

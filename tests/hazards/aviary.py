@@ -1,7 +1,7 @@
 """Lets canaries fly: for each, pytest on the tests that must find it out, in a process of its own.
 
-Two helper processes have imported everything there is to import, and fork a child for each canary: starting pytest
-sixty times would cost a minute of imports alone.
+A few helper processes have imported everything there is to import, and fork a child for each canary: starting
+pytest eighty times would cost a minute of imports alone.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,9 +22,12 @@ from types import TracebackType
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-HANDS = 2
+HANDS = 3
+"""Most of a flight is waiting."""
 ALLOWED = 60
 """Seconds for one test of a canary."""
+FLIGHT = 100
+"""Seconds for all tests of a canary."""
 
 
 @dataclass
@@ -37,7 +41,7 @@ class Flight:
 
 
 class Aviary:
-    """`with Aviary() as aviary: aviary.fly("name").result()`: two at a time."""
+    """`with Aviary() as aviary: aviary.fly("name").result()`: a few at a time."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[str, Future[Flight]] | None] = queue.SimpleQueue()
@@ -106,6 +110,7 @@ def _in_a_child(bird: Any, report: Path, output: Path) -> int:
     if pid == 0:
         status = 99
         try:
+            os.setpgid(0, 0)
             written = os.open(output, os.O_CREAT | os.O_WRONLY)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(written, 1)
@@ -127,7 +132,12 @@ def _in_a_child(bird: Any, report: Path, output: Path) -> int:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(int(status))
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    watchdog = threading.Timer(FLIGHT, os.killpg, (pid, signal.SIGKILL))  # a broken library may hang for good
+    watchdog.start()
+    status = os.waitpid(pid, 0)[1]
+    watchdog.cancel()
+    watchdog.join()
+    return os.waitstatus_to_exitcode(status)
 
 
 if __name__ == "__main__":

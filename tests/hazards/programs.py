@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -16,12 +18,18 @@ urls = sys.argv[1:]
 """
 
 
-def start(source: str, *arguments: str) -> subprocess.Popen[str]:
-    """A program under way; the library in it is broken as it is here."""
-    return subprocess.Popen(
+@contextmanager
+def start(source: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A program under way, which does not outlive its block; the library in it is broken as it is here."""
+    program = subprocess.Popen(
         [sys.executable, "-X", "dev", "-c", PRELUDE + source, *arguments],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+    with program:
+        try:
+            yield program
+        finally:
+            program.kill()  # without effect if it has ended
 
 
 def ended(program: subprocess.Popen[str], within: float = 10.0) -> tuple[str, str]:
@@ -29,5 +37,4 @@ def ended(program: subprocess.Popen[str], within: float = 10.0) -> tuple[str, st
     try:
         return program.communicate(timeout=within)
     except subprocess.TimeoutExpired:
-        program.kill()
         raise AssertionError(f"the program did not end within {within:g} s") from None

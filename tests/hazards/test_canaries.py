@@ -21,7 +21,7 @@ FOUND_OUT = {"AssertionError", "Failed"}
 
 @pytest.fixture(scope="module")
 def flights(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Flight]]]:
-    """All canaries that were selected, under way two at a time."""
+    """All canaries that were selected, under way a few at a time."""
     here = [
         item
         for item in request.session.items

@@ -166,7 +166,7 @@ def test_closing_in_the_midst_of_connecting_leaves_no_connection(bench: Bench) -
 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        for k in range(25):
+        for k in range(14):
             asyncio.run(once(k))
             gc.collect()
             assert [str(one.message)[:60] for one in said] == [], f"at await point {k}"

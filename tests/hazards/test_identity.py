@@ -147,7 +147,7 @@ def test_a_lease_lives_on_after_the_thread_that_acquired_it(servers: Servers, co
     locks = connect(servers.urls[:3])
     with ThreadPoolExecutor(1) as pool:
         lease = pool.submit(locks.lock("a", ttl=0.4).acquire).result()
-    assert not lease.lost.wait(1.0), "its thread has ended, and so has renewal"
+    assert not lease.lost.wait(0.7), "its thread has ended, and so has renewal"
     with ThreadPoolExecutor(3) as pool:
         pool.submit(lease.extend).result()
         lease.check()
@@ -172,7 +172,7 @@ def test_a_lease_lives_on_after_the_task_that_acquired_it(servers: Servers, conn
     async def main() -> None:
         async with quorumlock.connect_async(servers.urls[:3], max_ttl=1) as locks:
             leases = await asyncio.create_task(helped(locks))
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(0.7)
             for lease in leases:
                 lease.check()
                 await asyncio.create_task(lease.extend())

@@ -135,7 +135,7 @@ def test_signals_while_answers_are_late_leave_nothing(bench: Bench, interrupt: I
     """Most strike where a program really waits: in poll, in sleep, in a connection being made."""
     urls = [proxy.url for proxy in bench.proxies]
     with quorumlock.connect(urls, max_ttl=1, node_timeout=0.25, fleet="bench", identify=False) as locks:
-        for turn in range(18):
+        for turn in range(12):
             bench.late(True)
             lock = locks.lock(next(bench.names), ttl=1)
             lease = interrupt.after(turn * DELAY / 6, lambda lock=lock: lock.acquire(timeout=5))  # type: ignore[misc]

@@ -45,7 +45,7 @@ def test_work_may_outlive_its_ttl(side: Side) -> None:
             told: list[events.Event] = []
             locks.subscribe(told.append)
             leases = [await locks.lock(f"a-{index}", ttl=TTL).acquire() for index in range(20)]
-            end = time.monotonic() + 2.5 * TTL
+            end = time.monotonic() + 2 * TTL
             while time.monotonic() < end:
                 assert await rival.lock(f"a-{random.randrange(20)}", ttl=1).try_acquire() is None
                 await asyncio.sleep(0.02)

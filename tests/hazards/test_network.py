@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -122,14 +123,17 @@ def test_garbage_is_one_nodes_unknown_vote(lines: Lines) -> None:
             with pytest.raises(NoQuorum) as broken:
                 locks.lock("a", ttl=1).try_acquire()
             assert proxy.label in str(broken.value), what
-        else:
+        for _ in range(50 if proxy.garbage else 0):  # a node that just failed is left in peace for a while
             lease = locks.lock("a", ttl=1).try_acquire()
             assert lease is not None, what
             assert lease.fence > 1_000_000
             lease.extend()
             lease.release()
-        nothing_is_left(lines.nodes, locks=locks)
+            if proxy.garbage is None:
+                break
+            time.sleep(0.02)
         assert proxy.garbage is None, f"{what} was not sent"
+        nothing_is_left(lines.nodes, locks=locks)
         locks.lock("b", ttl=1).acquire(timeout=1).release()
     every_answer_is_its_own_with_threads(locks, lines.nodes)
 
@@ -146,13 +150,16 @@ def test_garbage_is_one_nodes_unknown_vote_with_asyncio(lines: Lines) -> None:
                     with pytest.raises(NoQuorum) as broken:
                         await locks.lock("a", ttl=1).try_acquire()
                     assert proxy.label in str(broken.value), what
-                else:
+                for _ in range(50 if proxy.garbage else 0):
                     lease = await locks.lock("a", ttl=1).try_acquire()
                     assert lease is not None, what
                     await lease.extend()
                     await lease.release()
-                await asyncio.to_thread(nothing_is_left, lines.nodes)
+                    if proxy.garbage is None:
+                        break
+                    await asyncio.sleep(0.02)
                 assert proxy.garbage is None, f"{what} was not sent"
+                await asyncio.to_thread(nothing_is_left, lines.nodes)
                 await (await locks.lock("b", ttl=1).acquire(timeout=1)).release()
             await every_answer_is_its_own(locks, lines.nodes)
 

@@ -13,6 +13,7 @@ import ssl
 import struct
 import threading
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from ..core.effects import Round
@@ -124,6 +125,7 @@ class Bell:
 
     def __init__(self) -> None:
         self._ear, self._rope = socket.socketpair()
+        self._ear.setblocking(False)
         self.fd = self._ear.fileno()
 
     def ring(self) -> None:
@@ -131,7 +133,8 @@ class Bell:
         self._rope.send(b"!")
 
     def hear(self) -> None:
-        self._ear.recv(READ_SIZE)
+        with suppress(BlockingIOError):  # poll may be wrong: to wait here would be to wait without a timeout
+            self._ear.recv(READ_SIZE)
 
     def close(self) -> None:
         self._ear.close()

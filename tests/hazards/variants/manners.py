@@ -71,7 +71,7 @@ def a_release_must_be_heard() -> None:
     rewrite(LeaseBase._released, ("self._freed = True", "if not tally.won: raise NoQuorum('not released', tally)"))
 
 
-@canary("test_exit::test_a_program_that_ends_with_a_held_lease_ends_at_once[main ends]")
+@canary("test_exit::test_a_program_that_ends_with_a_held_lease_ends_at_once")
 def the_keeper_outlives_the_program() -> None:
     """The keeper's thread keeps the interpreter from ending."""
     rewrite(Keeper._started, ("daemon=True", "daemon=False"))
