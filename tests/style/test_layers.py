@@ -23,6 +23,7 @@ BELOW: dict[str, set[str]] = {
     "sync": {"sync", "front", "keeping", "process", "runners", "core", *GROUND},
     "aio": {"aio", "front", "keeping", "process", "runners", "core", *GROUND},
     "connecting": {"sync", "aio", "engines", *GROUND},
+    "guards": {"guards", *GROUND},
     "lab": {"lab", "", *GROUND},
     "cli": {"cli", "lab", "", *GROUND},
     "__main__": {"cli"},
