@@ -8,8 +8,8 @@ import pytest
 
 from quorumlock.core.fleet import initialise, muster
 from quorumlock.core.redlock import Refusal, acquire
-from quorumlock.core.requests import Initialise, Join, Survey
-from quorumlock.core.votes import Answer, Cause, Vote
+from quorumlock.core.requests import Close, Initialise, Join, Survey
+from quorumlock.core.votes import Answer, Cause, Member, Vote
 from quorumlock.errors import ConfigurationError, NoQuorum, Unsupported
 
 from .driver import DONE, LOST_LINE, SILENT, UNREACHABLE, World, asked, everyone, granted, votes
@@ -79,9 +79,9 @@ def test_the_same_mistake_is_told_once() -> None:
 @pytest.mark.parametrize("force", [False, True])
 def test_a_new_fleet_is_surveyed_before_it_is_marked(force: bool) -> None:
     world = World(3)
-    world.run(initialise(world.fleet, force), [everyone(DONE), everyone(DONE)])
-    assert asked(world.effects[0]) == dict.fromkeys(range(3), Survey())
-    assert asked(world.effects[1]) == dict.fromkeys(range(3), Initialise(force))
+    assert world.run(initialise(world.fleet, force), [everyone(DONE)] * (3 if force else 2)) == 0
+    expected = [Survey(), Close(), Initialise(True)] if force else [Survey(), Initialise(False)]
+    assert [asked(effect) for effect in world.effects] == [dict.fromkeys(range(3), one) for one in expected]
     assert all(round_.everyone for round_ in world.rounds)
 
 
@@ -90,7 +90,7 @@ def test_a_new_fleet_is_surveyed_before_it_is_marked(force: bool) -> None:
 def test_nothing_is_marked_unless_all_nodes_answer(failing: Answer | None, force: bool) -> None:
     for order in permutations(range(3)):
         world = World(3)
-        with pytest.raises(NoQuorum, match=r"all 3 nodes: 2 of 3 agreed.*node2"):
+        with pytest.raises(NoQuorum, match=r"all nodes: 2 of 3 agreed.*node2"):
             world.run(initialise(world.fleet, force), [votes(DONE, DONE, failing, order=order)])
         assert len(world.effects) == 1
 
@@ -104,8 +104,51 @@ def test_a_fleet_in_use_is_not_initialised_again_and_the_message_says_who_is_mar
 
 def test_force_marks_a_fleet_in_use() -> None:
     world = World(3)
-    world.run(initialise(world.fleet, True), [votes(MARKED, MARKED, DONE), everyone(DONE)])
-    assert asked(world.effects[1]) == dict.fromkeys(range(3), Initialise(True))
+    waiting = Answer(Vote.GRANTED, Cause.AGREED, wait_ms=1500)
+    script = [votes(MARKED, MARKED, DONE), everyone(DONE), votes(DONE, waiting, DONE)]
+    assert world.run(initialise(world.fleet, True), script) == 1.5
+    assert asked(world.effects[2]) == dict.fromkeys(range(3), Initialise(True))
+
+
+@pytest.mark.parametrize("failing", [LOST_LINE, SILENT, MISFIT])
+def test_no_node_begins_to_wait_before_all_are_closed(failing: Answer | None) -> None:
+    """It would be ready while clients of the old fleet still extend on nodes that have not heard of the change."""
+    world = World(3)
+    expected = ConfigurationError if failing is MISFIT else NoQuorum
+    with pytest.raises(expected, match="node1"):
+        world.run(initialise(world.fleet, True), [everyone(MARKED), votes(DONE, failing, DONE)])
+    assert len(world.effects) == 2
+
+
+def of_fleet(name: str, nodes: int, closed: bool = False) -> Answer:
+    return MARKED._replace(member=Member(name, nodes, closed))
+
+
+@pytest.mark.parametrize(
+    ("survey", "goes_on"),
+    [
+        ([of_fleet("old", 3), of_fleet("old", 3), DONE], False),
+        ([of_fleet("old", 3), DONE, DONE], True),
+        ([of_fleet("old", 1), DONE, DONE], False),
+        ([of_fleet("old", 4)] * 2 + [DONE], False),
+        ([of_fleet("old", 5)] * 3, False),
+        ([of_fleet("old", 5)] * 2 + [DONE], True),
+        ([of_fleet("old", 5)] * 2 + [of_fleet("else", 5)], True),
+        ([of_fleet("old", 3), of_fleet("new", 3, closed=True), DONE], False),
+        ([MARKED] * 3, False),
+    ],
+    ids=str,
+)
+def test_a_fleet_that_would_go_on_without_these_nodes_is_not_taken_apart(
+    survey: list[Answer], goes_on: bool
+) -> None:
+    world = World(3)
+    script = [votes(*survey), everyone(DONE), everyone(DONE)]
+    if goes_on:
+        with pytest.raises(ConfigurationError, match="would go on granting"):
+            world.run(initialise(world.fleet, True), script[:1])
+    else:
+        world.run(initialise(world.fleet, True), script)
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -185,9 +185,11 @@ def test_a_fleet_that_was_changed_under_us_is_an_error_once_no_majority_is_left_
 @pytest.mark.parametrize("count", [1, 3, 5])
 def test_a_break_goes_to_all_nodes_and_waits_for_all_of_them(count: int) -> None:
     world = World(count)
-    tally = world.run(break_(world.fleet, "job"), [everyone(ABSENT)])
-    assert asked(world.effects[0]) == dict.fromkeys(range(count), Break("job"))
-    assert world.rounds[0].everyone
+    seen = votes(*[refused(Cause.HELD)._replace(fence=17 + index) for index in range(count)])
+    tally = world.run(break_(world.fleet, "job"), [seen, everyone(ABSENT)])
+    assert asked(world.effects[0]) == dict.fromkeys(range(count), Look("job"))
+    assert asked(world.effects[1]) == dict.fromkeys(range(count), Break("job", 16 + count))
+    assert all(round_.everyone for round_ in world.rounds)
     assert tally.won
     assert None not in tally.answers
     assert tally.needed == count // 2 + 1
@@ -199,7 +201,9 @@ def test_a_break_needs_a_majority_and_not_all_nodes_whoever_answers_first(
     failing: Answer | None, order: tuple[int, ...]
 ) -> None:
     world = World(3)
-    tally = world.run(break_(world.fleet, "job"), [votes(failing, DONE, ABSENT, order=order)])
+    tally = world.run(
+        break_(world.fleet, "job"), [votes(failing, failing, failing), votes(failing, DONE, ABSENT, order=order)]
+    )
     assert tally.won
 
 
@@ -209,20 +213,22 @@ def test_a_lock_is_broken_when_it_is_gone_from_a_majority(count: int) -> None:
     for said in product(kinds, repeat=min(count, 3)):
         answers = (*said, *[DONE] * (count - len(said)))
         world = World(count)
-        tally = world.run(break_(world.fleet, "job"), [votes(*answers)])
+        tally = world.run(break_(world.fleet, "job"), [everyone(granted(5)), votes(*answers)])
         assert broken(tally) is (sum(one in (DONE, ABSENT) for one in answers) > count // 2)
 
 
 def test_a_break_without_a_majority_says_so() -> None:
     world = World(3)
-    assert not world.run(break_(world.fleet, "job"), [votes(DONE, LOST_LINE, LOST_LINE)]).won
+    said = votes(DONE, LOST_LINE, LOST_LINE)
+    assert not world.run(break_(world.fleet, "job"), [said, said]).won
 
 
 def test_a_break_meets_the_nodes_first_and_goes_on_without_a_majority() -> None:
     world = World(3, mustered=False)
-    world.run(break_(world.fleet, "job"), [everyone(LOST_LINE), everyone(DONE)])
+    world.run(break_(world.fleet, "job"), [everyone(LOST_LINE), everyone(LOST_LINE), everyone(DONE)])
     assert only(world.effects[0], Join)
-    assert only(world.effects[1], Break)
+    assert only(world.effects[1], Look)
+    assert only(world.effects[2], Break)
 
 
 def test_a_look_asks_in_one_round_and_changes_nothing() -> None:

@@ -13,6 +13,7 @@ import pytest
 from quorumlock.core.requests import (
     Acquire,
     Break,
+    Close,
     Confirm,
     Extend,
     Heal,
@@ -154,7 +155,7 @@ def random_request(rng: random.Random, fences: list[int]) -> Request:
         return Heal(random_leases(rng, fences))
     if kind is Release:
         return Release(name, token)
-    return Break(name) if kind is Break else Look(name)
+    return Break(name, random_fence(rng, fences)) if kind is Break else Look(name)
 
 
 def random_leases(rng: random.Random, fences: list[int]) -> tuple[Kept, ...]:
@@ -243,7 +244,8 @@ def test_the_random_commands_are_of_every_kind_and_get_every_answer(real: Real) 
 @pytest.mark.parametrize("quarantine", [True, False])
 def test_joining_means_the_same(real: Real, quarantine: bool) -> None:
     pair = Pair(real, quarantine=quarantine)
-    for request in (Survey(), Initialise(False), Survey(), Initialise(False), Join(), Initialise(True), Join()):
+    new = (Survey(), Initialise(False), Survey(), Initialise(False), Join())
+    for request in (*new, Close(), Survey(), Join(), Close(), Initialise(True), Join()):
         mine, other = pair.ask(request)
         assert words(mine) == words(other), request
     pair.plain("FLUSHALL")

@@ -20,6 +20,7 @@ from quorumlock.core.effects import Round, Route
 from quorumlock.core.requests import (
     Acquire,
     Break,
+    Close,
     Confirm,
     Extend,
     Heal,
@@ -167,7 +168,7 @@ def test_nothing_is_opened_before_the_first_request(file: File) -> None:
     assert not file.path.exists()
 
 
-@pytest.mark.parametrize("request_", [Join(), Survey(), Initialise(False), Initialise(True)], ids=repr)
+@pytest.mark.parametrize("request_", [Join(), Survey(), Close(), Initialise(False), Initialise(True)], ids=repr)
 def test_whoever_asks_anything_has_made_the_file(file: File, request_: Request) -> None:
     granted(file.ask(request_))
     assert file.sql("SELECT count(*) FROM leases") == [(0,)]

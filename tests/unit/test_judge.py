@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from quorumlock.core.votes import Answer, Cause, Vote
+from quorumlock.core.votes import Answer, Cause, Member, Vote
 from quorumlock.engines.redis.node import Hello, Node, Terms
 
 GOOD = Hello("known", b"0 60000 1 f00d 3 60000 0 1 id", 5_000_000, "run-1", "master", "standalone", 0, "noeviction")
@@ -103,7 +103,6 @@ def test_a_server_that_restarted_under_the_same_address_is_no_double() -> None:
 
 
 MISMATCHES = [
-    (b"0 60000 2 f00d 3 60000 0 1 id", "marker format 2 there, 1 here"),
     (b"0 60000 1 f00d 5 60000 0 1 id", "number of nodes 5 there, 3 here"),
     (b"0 60000 1 f00d 3 30000 0 1 id", "max_ttl 30 s there, 60 s here"),
     (b"0 60000 1 f00d 3 1500 0 1 id", "max_ttl 1.5 s there, 60 s here"),
@@ -118,6 +117,14 @@ def test_every_term_in_which_fleets_differ_is_told_and_no_other(marker: bytes, t
     text = refused(fleet()[0], replace(GOOD, status="misfit", marker=marker))
     assert f"({told})" in text
     assert "init_fleet(force=True)" in text
+
+
+@pytest.mark.parametrize("marker", [b"0 60000 2 f00d 3 60000 0 1 id", b"0 0 17 and what nobody knows yet"])
+def test_a_newer_format_is_refused_and_not_written_over(marker: bytes) -> None:
+    text = refused(fleet()[0], replace(GOOD, status="misfit", marker=marker))
+    assert "upgrade" in text
+    assert "force" not in text
+    assert fleet()[0].marked(replace(GOOD, status="marked", marker=marker)).cause is Cause.MISFIT
 
 
 def test_several_differences_are_told_together() -> None:
@@ -161,7 +168,7 @@ def test_a_quarantine_that_begins_is_told(status: str, why: str, caplog: pytest.
     assert told == [1.5]
     assert f"host0:6379 {why}" in caplog.text
     assert "1.5 s" in caplog.text
-    assert "init" in caplog.text
+    assert ("init" in caplog.text) == (status == "new"), "a fleet in use must not be made ready at once"
 
 
 def test_a_quarantine_that_others_began_is_not_warned_of_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -191,3 +198,21 @@ def test_what_join_answers_is_read_field_by_field() -> None:
 def test_what_is_no_answer_of_join_is_not_taken_for_one(reply: object) -> None:
     with pytest.raises((ValueError, TypeError, AttributeError)):
         Hello.parse(reply)
+
+
+@pytest.mark.parametrize(
+    ("marker", "member"),
+    [
+        (b"0 60000 1 f00d 3 60000 0 1 id", None),
+        (b"0 60000 1 f00d 3 1000 0 1 id", None),
+        (b"9007199254740991 60000 1 f00d 3 60000 0 1 id", Member("f00d", 3, closed=True)),
+        (b"9007199254740991 60000 1 beef 3 60000 0 1 id", Member("beef", 3, closed=False)),
+        (b"0 60000 1 beef 3 60000 0 1 id", Member("beef", 3, closed=False)),
+        (b"0 60000 1 f00d 5 60000 0 1 id", Member("f00d", 5, closed=False)),
+    ],
+)
+def test_a_survey_tells_members_of_other_fleets(marker: bytes, member: Member | None) -> None:
+    answer = fleet()[0].marked(replace(GOOD, status="marked", marker=marker))
+    assert answer.cause is Cause.HELD
+    assert answer.member == member
+    assert answer.wait_ms == 0, "no hundred years"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from quorumlock.core.requests import (
     Acquire,
     Break,
+    Close,
     Confirm,
     Extend,
     Heal,
@@ -37,6 +38,7 @@ WIRE = Wire(
 )  # fmt: skip
 KEYS = (3, "app:job", "app:ql:fence:{app:job}", "app:ql:node")
 MORE = (5, *KEYS[1:], "app:x", "app:ql:fence:{app:x}")
+BROKEN = "app:ql:broken:{app:job}"
 MINE, OTHER = Kept("job", "me", 10_000, 5), Kept("x", "you", 9_000, 8)
 TERMS = (1, "f00d", 3, 60_000, 0, 1)
 
@@ -45,13 +47,18 @@ SAID: list[tuple[Request, Script, tuple[object, ...]]] = [
     (Confirm("job", "me", 4, 5), scripts.CONFIRM, (*KEYS, "me", 4, 5, 86_400_000)),
     (Extend((MINE,), True), scripts.EXTEND, (*KEYS, 86_400_000, "me", 10_000, 5, 1)),
     (Extend((MINE, OTHER)), scripts.EXTEND, (*MORE, 86_400_000, "me", 10_000, 5, "you", 9_000, 8, 0)),
-    (Heal((MINE,)), scripts.HEAL, (*KEYS, 86_400_000, "me", 10_000, 5)),
-    (Heal((MINE, OTHER)), scripts.HEAL, (*MORE, 86_400_000, "me", 10_000, 5, "you", 9_000, 8)),
-    (Break("job"), scripts.BREAK, (*KEYS, 86_400_000)),
+    (Heal((MINE,)), scripts.HEAL, (4, *KEYS[1:], BROKEN, 86_400_000, "me", 10_000, 5)),
+    (
+        Heal((MINE, OTHER)),
+        scripts.HEAL,
+        (7, *MORE[1:], BROKEN, "app:ql:broken:{app:x}", 86_400_000, "me", 10_000, 5, "you", 9_000, 8),
+    ),
+    (Break("job", 17), scripts.BREAK, (4, *KEYS[1:], BROKEN, 86_400_000, 17)),
     (Look("job"), scripts.LOOK, KEYS),
     (Release("job", "me"), scripts.RELEASE, (1, "app:job", "me")),
     (Join(), scripts.JOIN, (1, "app:ql:node", "join", *TERMS)),
     (Survey(), scripts.JOIN, (1, "app:ql:node", "survey", *TERMS)),
+    (Close(), scripts.JOIN, (1, "app:ql:node", "close", *TERMS)),
     (Initialise(False), scripts.JOIN, (1, "app:ql:node", "init", *TERMS)),
     (Initialise(True), scripts.JOIN, (1, "app:ql:node", "force", *TERMS)),
 ]

@@ -24,19 +24,19 @@ def init(arguments: argparse.Namespace) -> int:
         fleet=arguments.fleet,
     ) as locks:
         try:
-            locks.init_fleet(force=arguments.force)
+            wait = locks.init_fleet(force=arguments.force)
         except (quorumlock.ConfigurationError, quorumlock.NoQuorum) as error:
             complain(str(error).replace("init_fleet(force=True)", "init --force"))
             return EX_UNAVAILABLE if isinstance(error, quorumlock.NoQuorum) else EX_USAGE
-        _report(locks.engine.labels, arguments)
+        _report(locks.engine.labels, wait, arguments)
     return EX_OK
 
 
-def _report(nodes: tuple[str, ...], arguments: argparse.Namespace) -> None:
+def _report(nodes: tuple[str, ...], wait: float, arguments: argparse.Namespace) -> None:
     what = "1 node" if len(nodes) == 1 else f"a fleet of {len(nodes)} nodes"
     under = f" under the prefix {arguments.prefix!r}" if arguments.prefix else ""
     print(f"initialised {what}{under}, max_ttl {arguments.max_ttl:g} s: {', '.join(nodes)}")
-    if arguments.force:
-        print("it grants nothing until the longest lock that the old fleet allowed is over")
+    if wait:
+        print(f"it grants nothing for {wait:.1f} s: until then, locks of the old fleet may be alive")
     else:
         print("it grants locks from now on")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..errors import ConfigurationError, NoQuorum, Unsupported
 from .effects import Round, Route, Steps
-from .requests import Initialise, Join, Request, Survey
+from .requests import Close, Initialise, Join, Request, Survey
 from .votes import Cause, Tally
 
 
@@ -67,27 +67,60 @@ def refuse_misfits(tally: Tally) -> None:
             raise error("; ".join(dict.fromkeys(details)))
 
 
-def initialise(fleet: Fleet, force: bool) -> Steps[None]:
-    """Marks a new fleet as ready at once; see `Locker.init_fleet`."""
-    everyone = len(fleet.nodes)
-    survey = Tally(fleet.nodes, everyone, any_answer=True, patient=True)
-    yield Round(fleet.to_all(Survey()), survey, 10 * fleet.node_timeout, Route(), everyone=True)
-    if not survey.won:
-        raise NoQuorum(f"init_fleet needs an answer of all {everyone} nodes: {survey.describe()}", survey)
+def initialise(fleet: Fleet, force: bool) -> Steps[float]:
+    """Makes a fleet ready; gives the seconds until it grants locks. See `Locker.init_fleet`.
+
+    A fleet that is in use is changed in two rounds: all nodes are closed before the first of them begins to wait
+    for the end of old locks. A node that began earlier would grant while clients of the old fleet, on nodes that
+    had not heard of the change, still extend. A change that ends half way leaves nodes that grant nothing.
+    """
+    survey = Tally(fleet.nodes, len(fleet.nodes), any_answer=True, patient=True)
+    yield from _ask_all(fleet, Survey(), survey, "init_fleet needs an answer of all nodes", "nothing was changed")
     refuse_misfits(survey)
+    if not force:
+        _refuse_used(fleet, survey)
+    else:
+        _refuse_fleets_that_go_on(survey)
+        closed = Tally(fleet.nodes, len(fleet.nodes), patient=True)
+        rest = "The others grant nothing until init_fleet(force=True) has reached them all: repeat it"
+        yield from _ask_all(fleet, Close(), closed, "init_fleet did not reach every node", rest)
+    tally = Tally(fleet.nodes, len(fleet.nodes), patient=True)
+    rest = "These grant nothing until it is repeated" if force else "These will wait out their quarantine"
+    yield from _ask_all(fleet, Initialise(force), tally, "init_fleet did not reach every node", rest)
+    return max((answer.wait_ms for answer in tally.answers if answer is not None), default=0) / 1000
+
+
+def _ask_all(fleet: Fleet, request: Request, tally: Tally, what: str, rest: str) -> Steps[None]:
+    """A round that every node has to take part in."""
+    yield Round(fleet.to_all(request), tally, 10 * fleet.node_timeout, Route(), everyone=True)
+    if not tally.won:
+        refuse_misfits(tally)
+        raise NoQuorum(f"{what}: {tally.describe()}. {rest}", tally)
+
+
+def _refuse_used(fleet: Fleet, survey: Tally) -> None:
+    """A fleet that is ready at once must be new: locks of an old one may be alive."""
     marked = survey.caused(Cause.HELD)
-    if marked and not force:
+    if marked:
         named = "; ".join(f"{fleet.nodes[i]}: {answer.detail}" for i in marked if (answer := survey.answers[i]))
         raise ConfigurationError(
-            f"{len(marked)} of {everyone} nodes already belong to a fleet ({named}). There is nothing to do if "
-            "this fleet was initialised before; init_fleet(force=True) starts it anew, and every node then "
+            f"{len(marked)} of {len(fleet.nodes)} nodes already belong to a fleet ({named}). There is nothing to "
+            "do if this fleet was initialised before; init_fleet(force=True) starts it anew, and every node then "
             "grants nothing until locks of the old fleet are over"
         )
-    tally = Tally(fleet.nodes, everyone, patient=True)
-    yield Round(fleet.to_all(Initialise(force)), tally, 10 * fleet.node_timeout, Route(), everyone=True)
-    if not tally.won:
-        raise NoQuorum(
-            f"init_fleet did not reach every node: {tally.describe()}. The others are initialised; these will "
-            "wait out their quarantine, or call init_fleet(force=True)",
-            tally,
-        )
+
+
+def _refuse_fleets_that_go_on(survey: Tally) -> None:
+    """Taking nodes from a fleet must leave it without a majority: else it would grant beside the new one."""
+    members = [answer.member for answer in survey.answers if answer is not None and answer.member is not None]
+    if any(member.closed for member in members):
+        return  # this very change passed here before, and was interrupted
+    for name, nodes, _ in members:
+        taken = sum((member.fleet, member.nodes) == (name, nodes) for member in members)
+        if nodes - taken > nodes // 2:
+            raise ConfigurationError(
+                f"{taken} of these nodes belong to the fleet {name} of {nodes} nodes, whose other {nodes - taken} "
+                f"would go on granting locks: keep at least {nodes - nodes // 2} of its nodes in the new list, and "
+                "replace the rest in a second step. If that fleet is long gone, delete the key ql:node (with your "
+                "prefix in front) on the nodes that were its"
+            )

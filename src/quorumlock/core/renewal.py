@@ -119,7 +119,7 @@ def heal(fleet: Fleet, grants: Sequence[Grant], extensions: Sequence[Extension],
     forgotten: list[list[int]] = [[] for _ in fleet.nodes]
     """For each node, the leases it has forgotten."""
     for i, (grant, extension) in enumerate(zip(grants, extensions, strict=True)):
-        if extension.valid_until is not None and not grant.over:
+        if extension.valid_until is not None and not grant.over and fleet.clock() < grant.valid_until:
             for node in extension.tally.caused(Cause.ABSENT):
                 forgotten[node].append(i)
                 grant.healed = True

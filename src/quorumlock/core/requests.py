@@ -60,9 +60,10 @@ class Release(NamedTuple):
 
 
 class Break(NamedTuple):
-    """Delete the lock whoever holds it, and raise the fence."""
+    """Delete the lock whoever holds it, and raise the fence: above its own, and above `fence`."""
 
     name: str
+    fence: int = 0
 
 
 class Look(NamedTuple):
@@ -75,10 +76,14 @@ class Survey(NamedTuple):
     """Has the node a marker? Changes nothing."""
 
 
+class Close(NamedTuple):
+    """Write the marker of a new fleet over whatever is there, and grant nothing until Initialise(force=True)."""
+
+
 class Initialise(NamedTuple):
-    """Write the marker of a new fleet: ready at once, or with `force` over whatever is there."""
+    """Write the marker of a new fleet: ready at once, or with `force` when locks of the old one are over."""
 
     force: bool
 
 
-Request = Join | Acquire | Confirm | Extend | Heal | Release | Break | Look | Survey | Initialise
+Request = Join | Acquire | Confirm | Extend | Heal | Release | Break | Look | Survey | Close | Initialise

@@ -55,6 +55,14 @@ UNSENT = frozenset({Cause.LEFT_OUT, Cause.UNREACHABLE})
 """Causes that say that the request never left."""
 
 
+class Member(NamedTuple):
+    """To which fleet a node says it belongs, in a survey: another one, or `closed` for the one that asks."""
+
+    fleet: str
+    nodes: int
+    closed: bool
+
+
 class Answer(NamedTuple):
     """One node's vote. `wait_ms` is what is left of the holder's time, or of the quarantine.
 
@@ -68,6 +76,7 @@ class Answer(NamedTuple):
     wait_ms: int = 0
     detail: str = ""
     each: tuple[Cause, ...] = ()
+    member: Member | None = None
 
     def of(self, lease: int) -> Cause:
         """What it says of one lease, if it was asked about many."""
@@ -214,7 +223,7 @@ class Tally:
             if answer is None or answer.cause is Cause.AGREED:
                 continue
             part = f"{node} {answer.cause.value}"
-            if answer.cause is Cause.QUARANTINE:
+            if answer.cause is Cause.QUARANTINE and answer.wait_ms:
                 part += f" for {answer.wait_ms / 1000:.1f} s more"
             if answer.detail:
                 part += f" ({answer.detail})"

@@ -50,7 +50,7 @@ def claim(lease: Fenced, longest: int | None = None) -> tuple[str, int]:
     if not isinstance(resource, str) or not resource:
         raise ConfigurationError(f"a guard needs a lease; {type(lease).__name__} does not name a resource")
     if fence is None:
-        raise ConfigurationError(f"the lease of {resource!r} has no fence: a guard cannot tell it from an older one")
+        raise ConfigurationError(f"the lease of {resource!r} has no fence: no guard can tell it from an older one")
     if not isinstance(fence, int) or isinstance(fence, bool):
         raise ConfigurationError(f"the fence of {resource!r} is to be an integer, not {type(fence).__name__}")
     if not 0 < fence <= MAX_FENCE:

@@ -103,13 +103,14 @@ class Locker(LockerBase):
         """Forces a lock open on all nodes, whoever holds it, and raises its fence; raises NoQuorum."""
         self._broken(name, self._run(redlock.break_(self._fleet, options.name(name))))
 
-    def init_fleet(self, force: bool = False) -> None:
+    def init_fleet(self, force: bool = False) -> float:
         """Makes a new fleet ready at once; without it, new nodes grant nothing for one `max_ttl`.
 
         All nodes must answer and none may have been in use. `force` starts a fleet anew, with other terms
-        or other nodes: every node then waits until locks of the old fleet are over.
+        or other nodes: every node then waits until locks of the old fleet are over. Returns how long that takes,
+        in seconds; a new fleet is ready now: 0.
         """
-        self._run(fleet.initialise(self._fleet, options.flag("force", force)))
+        return self._run(fleet.initialise(self._fleet, options.flag("force", force)))
 
     def close(self) -> None:
         """Closes all connections. Leases that were not released end by their ttl."""

@@ -16,6 +16,7 @@ from ..redis import scripts
 from ..redis.resp import ReplyError
 
 STRANGER, QUARANTINE, ABSENT, OTHER_KIND, CHANGED = -1, -2, -3, -4, -5
+CLOSED = 2**53 - 1
 
 Reply = Any
 Value = bytes | dict[bytes, bytes]
@@ -114,6 +115,9 @@ class ServerDouble:
         """Of a connection; no two processes of a server have one in common."""
         return f"{self.run_id}:{client_id}".encode()
 
+    def _replication_id(self) -> bytes:
+        return _digest(self.replication_id)
+
     # Memory.
 
     def _now_us(self) -> int:
@@ -155,6 +159,8 @@ class ServerDouble:
         if marker is None or marker != expected:
             return [STRANGER]
         ready_at, span_ms = (int(word) for word in marker.split()[:2])
+        if b"-" in marker and not marker.endswith(b"-" + self._replication_id()):
+            return [STRANGER]
         left_us = ready_at - self._now_us()
         if left_us <= 0:
             return None
@@ -222,9 +228,10 @@ class ServerDouble:
         if refusal and refusal[0] != QUARANTINE:
             return refusal
         said = b""
-        for lock, fence_key, token, ttl_ms, fence in _each(keys, told):
+        broken = keys[len(keys) - len(told) // 3 :]
+        for (lock, fence_key, token, ttl_ms, fence), broken_key in zip(_each(keys, told), broken, strict=True):
             holder = self._text(lock)
-            if holder is not None and holder != token and not refusal:
+            if int(self._text(broken_key) or 0) > int(fence) or (holder not in (None, token) and not refusal):
                 said += b"n"
             elif holder is None and self._get(lock) is not None:
                 said += b"k"
@@ -243,7 +250,7 @@ class ServerDouble:
         return ABSENT if holder is None else 0
 
     def _break(self, keys: list[bytes], argv: list[bytes]) -> Reply:
-        lock, fence_key, marker = keys
+        lock, fence_key, marker, broken_key = keys
         refusal = self._not_standing(self._text(marker), argv[-1])
         if refusal and refusal[0] == STRANGER:
             return refusal
@@ -251,7 +258,9 @@ class ServerDouble:
         if holder is None and self._get(lock) is not None:
             return [OTHER_KIND]
         self._data.pop(lock, None)
-        fence = self._raise_fence(fence_key, int(self._text(fence_key) or 0) + 1, 0, argv[0])
+        fence = max(int(self._text(fence_key) or 0), int(argv[1])) + 1
+        for key in (fence_key, broken_key):
+            self._set(key, b"%d" % fence, int(argv[0]))
         return [ABSENT] if holder is None else [1, fence]
 
     def _look(self, keys: list[bytes], argv: list[bytes]) -> Reply:
@@ -267,8 +276,7 @@ class ServerDouble:
     def _join(self, keys: list[bytes], argv: list[bytes]) -> Reply:
         verb, format_, fleet, nodes, max_ttl_ms, durable, quarantine = argv
         now = self._now_us()
-        identity = hashlib.sha1((self.run_id + self.replication_id).encode(), usedforsecurity=False)
-        identity_ = identity.hexdigest()[:20].encode()
+        identity = _digest(self.run_id) + (b"-" + self._replication_id() if quarantine == b"1" else b"")
 
         def answer(status: bytes, marker: bytes | None) -> Reply:
             facts = (self.run_id, self.role, self.mode, str(self.maxmemory), self.policy)
@@ -276,7 +284,7 @@ class ServerDouble:
 
         def write(status: bytes, ready_at: int, span_ms: int) -> Reply:
             words = [b"%d" % ready_at, b"%d" % span_ms, format_, fleet, nodes, max_ttl_ms, durable, quarantine]
-            marker = b" ".join([*words, identity_])
+            marker = b" ".join([*words, identity])
             self._set(keys[0], marker, None)
             return answer(status, marker)
 
@@ -291,8 +299,12 @@ class ServerDouble:
         old = marker.split() if marker else []
         old = old if len(old) == 9 else [b"0", b"0", *[b""] * 3, b"0", b"", b"", b""]
         old_ready_at, old_span_ms = int(old[0]), int(old[1])
-        if verb == b"force":
+        if verb in (b"close", b"force"):
+            if int(old[2] or 0) > int(format_):
+                return answer(b"misfit", marker)
             wait_ms = max(wait_ms, int(old[5]), old_span_ms)
+            if verb == b"close":
+                return write(b"closed", CLOSED, wait_ms)
             return write(b"new", now + wait_ms * 1000, wait_ms)
         if not marker:
             return write(b"new", now + wait_ms * 1000, wait_ms)
@@ -300,18 +312,24 @@ class ServerDouble:
             return answer(b"misfit", marker)
         if quarantine == b"1" and [old[5], old[6]] != [max_ttl_ms, durable]:
             return answer(b"misfit", marker)
+        if old_ready_at == CLOSED:
+            return answer(b"closed", marker)
         ready_at = min(old_ready_at, now + old_span_ms * 1000)
-        if old[8] != identity_ and durable != b"1":
+        if old[8] != identity and durable != b"1":
             return write(b"restarted", max(ready_at, now + wait_ms * 1000), max(old_span_ms, wait_ms))
-        if old[8] != identity_ or ready_at < old_ready_at:
+        if old[8] != identity or ready_at < old_ready_at:
             return write(b"known", ready_at, old_span_ms)
         return answer(b"known", marker)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:16].encode()
 
 
 def _each(keys: list[bytes], told: list[bytes]) -> Iterator[tuple[bytes, bytes, bytes, bytes, bytes]]:
     """Lock key, fence key, token, ttl and fence of every lease; the marker's key stands behind the first two."""
     pairs = keys[:2] + keys[3:]
-    for at in range(len(pairs) // 2):
+    for at in range(len(told) // 3):
         yield (*pairs[2 * at : 2 * at + 2], *told[3 * at : 3 * at + 3])  # type: ignore[misc]
 
 

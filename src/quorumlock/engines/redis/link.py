@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Protocol
 
-from ...core.requests import Extend, Heal, Initialise, Join, Release, Request, Survey
+from ...core.requests import Close, Extend, Heal, Initialise, Join, Release, Request, Survey
 from ...core.votes import Answer, Cause, Tally, Vote, unknown
 from .node import Client, Hello, Node
 from .resp import ProtocolError, ReplyError, new_reader, pack
 from .scripts import ACQUIRE, RELEASE
 from .wire import FREE, Wire, decode, decode_many, decode_release
 
-_SURVEYS = (Survey, Initialise)
+_SURVEYS = (Survey, Close, Initialise)
 _MANY = (Extend, Heal)
 STALE_AFTER = 3
 """Node timeouts, after which a silent connection is replaced."""
@@ -341,19 +341,17 @@ class Link:
         return out
 
     def surveyed(self, reply: Any) -> Answer:
-        """The answer to Survey and Initialise."""
+        """The answer to Survey, Close and Initialise."""
         hello = _parse(reply)
         if isinstance(hello, Answer):
             return hello
-        if hello.status == "marked":
-            left = hello.quarantine_ms()
-            state = f"in quarantine for {left / 1000:.1f} s more" if left else "ready"
-            return Answer(Vote.REFUSED, Cause.HELD, wait_ms=left, detail=f"marked, {state}")
         refusal = self.node.judge(hello)
         if refusal is not None:
             return refusal
         self.node.run_id = hello.run_id
-        return Answer(Vote.GRANTED, Cause.AGREED)
+        if hello.status == "marked":
+            return self.node.marked(hello)
+        return Answer(Vote.GRANTED, Cause.AGREED, wait_ms=hello.quarantine_ms())
 
     def _join(self, now: float) -> bytes:
         self._joining = True

@@ -10,12 +10,66 @@ from typing import Any
 
 from ...core.health import Health
 from ...core.requests import Release, Request
-from ...core.votes import Answer, Cause, Vote
+from ...core.votes import Answer, Cause, Member, Vote
 from .wire import FORMAT
 
 logger = logging.getLogger("quorumlock")
 
 FAREWELLS_MOST = 100
+CLOSED = 2**53 - 1
+"""The `ready_at` of a node that is closed (see join.lua)."""
+
+
+_QUARANTINED = {
+    "new": (
+        "had no marker (never initialised, or emptied): it grants no lock for %.1f s. A fleet that was never in "
+        "use is made ready at once by `quorumlock init` or Locker.init_fleet()"
+    ),
+    "restarted": "has restarted, or changed its role: it grants no lock for %.1f s, and then takes part by itself",
+}
+
+
+class NewerMarker(ValueError):
+    """Written by a version of quorumlock that knows more than this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What a node remembers of its fleet (see join.lua)."""
+
+    ready_at: int
+    format: int
+    fleet: str
+    nodes: int
+    max_ttl_ms: int
+    durable: bool
+    quarantine: bool
+
+    @classmethod
+    def parse(cls, marker: bytes) -> Marker:
+        """Raises ValueError where this version cannot read it; the third word is the format in all versions."""
+        words = marker.decode("utf-8", "replace").split()
+        if len(words) > 2 and words[2].isdigit() and int(words[2]) > FORMAT:
+            raise NewerMarker(
+                f"has a marker of format {words[2]}, and this version of quorumlock knows {FORMAT}: upgrade it"
+            )
+        if len(words) != 9:
+            raise ValueError("has a marker that this version cannot read")
+        ready_at, _, format_, fleet, nodes, max_ttl_ms, durable, quarantine, _ = words
+        return cls(
+            int(ready_at), int(format_), fleet, int(nodes), int(max_ttl_ms), durable == "1", quarantine == "1"
+        )
+
+    def differences(self, terms: Terms) -> str:
+        """In which of the fleet's terms the marker and a client differ; none: the empty string."""
+        pairs = [
+            ("number of nodes", self.nodes, terms.nodes),
+            ("quarantine", _on(self.quarantine), _on(terms.quarantine)),
+            ("max_ttl", f"{self.max_ttl_ms / 1000:g} s", f"{round(terms.max_ttl * 1000) / 1000:g} s"),
+            ("durable", _on(self.durable), _on(terms.durable)),
+            ("node list", self.fleet, terms.fleet),
+        ]
+        return "; ".join(f"{what} {theirs} there, {ours} here" for what, theirs, ours in pairs if theirs != ours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +165,32 @@ class Node:
         refusal = self.judge(hello)
         if refusal is not None:
             return refusal
+        if hello.status == "closed":
+            detail = "closed: init_fleet(force=True) has not reached every node yet; repeat it"
+            return Answer(Vote.REFUSED, Cause.QUARANTINE, detail=detail)
         self.run_id = hello.run_id
         self.met = True
         left = hello.quarantine_ms() / 1000
-        if left and hello.status in ("new", "restarted"):
-            why = "had no marker (never initialised, or emptied)" if hello.status == "new" else "has restarted"
-            logger.warning(
-                "%s %s: it grants no lock for %.1f s. A new fleet is made ready at once by "
-                "`quorumlock init` or Locker.init_fleet()",
-                self.label,
-                why,
-                left,
-            )
+        if left and hello.status in _QUARANTINED:
+            logger.warning("%s %s", self.label, _QUARANTINED[hello.status] % left)
         if left and self.on_quarantine is not None:
             self.on_quarantine(self.label, left)
         return None
+
+    def marked(self, hello: Hello) -> Answer:
+        """What a survey finds where there is a marker."""
+        try:
+            marker = Marker.parse(hello.marker)
+        except NewerMarker as newer:
+            return self._refuse(str(newer))
+        except ValueError:
+            return Answer(Vote.REFUSED, Cause.HELD, detail="marked, by whom cannot be read")
+        closed = marker.ready_at == CLOSED
+        left = 0 if closed else hello.quarantine_ms()
+        state = "closed" if closed else f"in quarantine for {left / 1000:.1f} s more" if left else "ready"
+        mine = (marker.fleet, marker.nodes) == (self.terms.fleet, self.terms.nodes)
+        member = None if mine and not closed else Member(marker.fleet, marker.nodes, mine)
+        return Answer(Vote.REFUSED, Cause.HELD, wait_ms=left, detail=f"marked, {state}", member=member)
 
     def judge(self, hello: Hello) -> Answer | None:
         """Why this server cannot belong to this client's fleet; None if it can."""
@@ -161,21 +226,13 @@ class Node:
         return None
 
     def _mismatch(self, marker: bytes) -> str:
-        """In which of the fleet's terms the marker and this client differ."""
-        words = marker.decode("utf-8", "replace").split()
-        if len(words) != 9 or not words[5].isdigit():
-            return "has a marker that this version cannot read"
-        _, _, format_, fleet, nodes, max_ttl_ms, durable, quarantine, _ = words
-        mine = self.terms
-        pairs = [
-            ("marker format", format_, str(FORMAT)),
-            ("number of nodes", nodes, str(mine.nodes)),
-            ("quarantine", _on(quarantine), _on(mine.quarantine)),
-            ("max_ttl", f"{int(max_ttl_ms) / 1000:g} s", f"{mine.max_ttl:g} s"),
-            ("durable", _on(durable), _on(mine.durable)),
-            ("node list", fleet, mine.fleet),
-        ]
-        differ = "; ".join(f"{what} {theirs} there, {ours} here" for what, theirs, ours in pairs if theirs != ours)
+        """Why a node whose marker has other terms than this client cannot belong to its fleet."""
+        try:
+            differ = Marker.parse(marker).differences(self.terms)
+        except NewerMarker as newer:
+            return str(newer)
+        except ValueError:
+            return "has a marker that this version cannot read; init_fleet(force=True) writes over it"
         return (
             f"belongs to a fleet with other terms ({differ}). Clients with different terms could hold one lock at "
             "the same time. Give every client the same node list and settings (fleet='name' where addresses are "
@@ -191,5 +248,5 @@ class Node:
             logger.warning(message, *args)
 
 
-def _on(value: str | bool) -> str:
-    return "on" if value in ("1", True) else "off"
+def _on(value: bool) -> str:
+    return "on" if value else "off"

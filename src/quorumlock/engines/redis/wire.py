@@ -6,12 +6,13 @@ all nodes of a round, so it is packed once, and each link appends its own marker
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...core.requests import (
     Acquire,
     Break,
+    Close,
     Confirm,
     Extend,
     Heal,
@@ -29,7 +30,7 @@ from .resp import ReplyError, pack
 from .scripts import Script
 
 FORMAT = 1
-FREE = (Release, Survey, Initialise)
+FREE = (Release, Survey, Close, Initialise)
 """Requests that are understood by a node of any standing, joined or not."""
 
 _UNMARKED = (*FREE, Join)
@@ -71,6 +72,7 @@ class Wire:
         self.prefix = prefix
         self.marker_key = f"{prefix}ql:node"
         self._fence_key = f"{prefix}ql:fence:{{{prefix}"
+        self._broken_key = f"{prefix}ql:broken:{{{prefix}"
         self._clamp_us = int(max_ttl * 1_000_000 / 4)
         self._fence_ttl_ms = int(fence_ttl * 1000)
         self._acquires: dict[str, Parts] = {}
@@ -86,6 +88,7 @@ class Wire:
             Look: self._look,
             Join: lambda _: self._marker("join"),
             Survey: lambda _: self._marker("survey"),
+            Close: lambda _: self._marker("close"),
             Initialise: lambda request: self._marker("force" if request.force else "init"),
         }
 
@@ -149,12 +152,12 @@ class Wire:
         return self._call(scripts.CONFIRM, *ask, self._fence_ttl_ms)
 
     def _extend(self, ask: Extend) -> Arguments:
-        return self._many(scripts.EXTEND, ask.leases, int(ask.shorten))
+        return self._many(scripts.EXTEND, ask.leases, (), int(ask.shorten))
 
     def _heal(self, ask: Heal) -> Arguments:
-        return self._many(scripts.HEAL, ask.leases)
+        return self._many(scripts.HEAL, ask.leases, [f"{self._broken_key}{lease.name}}}" for lease in ask.leases])
 
-    def _many(self, script: Script, leases: tuple[Kept, ...], *arguments: int) -> Arguments:
+    def _many(self, script: Script, leases: tuple[Kept, ...], further: Sequence[str], *arguments: int) -> Arguments:
         """A script over the keys of many leases; those of the first stand in front of the marker's."""
         keys: list[str] = []
         told: list[str | int] = []
@@ -162,13 +165,16 @@ class Wire:
             keys += (self.prefix + name, f"{self._fence_key}{name}}}")
             told += (token, ttl_ms, fence)
         keys.insert(2, self.marker_key)
+        keys += further
         return ("EVALSHA", script.sha, len(keys), *keys, self._fence_ttl_ms, *told, *arguments, b"")
 
     def _release(self, ask: Release) -> Arguments:
         return ("EVALSHA", scripts.RELEASE.sha, 1, self.prefix + ask.name, ask.token)
 
     def _break(self, ask: Break) -> Arguments:
-        return self._call(scripts.BREAK, ask.name, self._fence_ttl_ms)
+        name = ask.name
+        keys = (self.prefix + name, f"{self._fence_key}{name}}}", self.marker_key, f"{self._broken_key}{name}}}")
+        return ("EVALSHA", scripts.BREAK.sha, len(keys), *keys, self._fence_ttl_ms, ask.fence, b"")
 
     def _look(self, ask: Look) -> Arguments:
         return self._call(scripts.LOOK, ask.name)

@@ -27,6 +27,7 @@ from ...clocks import boot_time
 from ...core.requests import (
     Acquire,
     Break,
+    Close,
     Confirm,
     Extend,
     Heal,
@@ -123,7 +124,7 @@ class Leases:
             self._cursor.execute(statement, known)
         self._cursor.execute("COMMIT")
 
-    def _nothing(self, _: Join | Survey | Initialise) -> Answer:
+    def _nothing(self, _: Join | Survey | Close | Initialise) -> Answer:
         """Whoever can ask has opened the file, and thereby made it."""
         return AGREED
 
@@ -258,5 +259,6 @@ _ANSWERS: dict[type[Request], Callable[[Leases, Any], Answer]] = {
     Break: Leases._break,
     Look: Leases._look,
     Survey: Leases._nothing,
+    Close: Leases._nothing,
     Initialise: Leases._nothing,
 }

@@ -1,17 +1,21 @@
--- KEYS lock, fence, marker; then lock, fence of every further lease
+-- KEYS lock, fence, marker; then lock, fence of every further lease; then broken (see break.lua) of every lease
 -- ARGV fence_ttl_ms; token, ttl_ms, fence of every lease; marker
 -- answers {1, said} · {-1} stranger
---   said, a letter for each lease: y stored · n another's · k another kind
+--   said, a letter for each lease: y stored · n another's, or forced open · k another kind
 
 if refusal and refusal[1] ~= QUARANTINE then return refusal end
 
 local said = {}
-for i = 1, (#ARGV - 2) / 3 do
+local count = (#ARGV - 2) / 3
+for i = 1, count do
   local at = i == 1 and 1 or 2 * i
   local lock, fence = KEYS[at], KEYS[at + 1]
   local token, ttl_ms, least = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
   if i > 1 then seen = redis.call('MGET', lock, fence) end
-  if seen[1] and seen[1] ~= token and not refusal then
+  local broken = tonumber(redis.call('GET', KEYS[2 * count + 1 + i]) or 0)
+  if broken > tonumber(least) then
+    said[i] = 'n'
+  elseif seen[1] and seen[1] ~= token and not refusal then
     -- A node in quarantine votes for nobody, so what it names may be replaced; elsewhere only a free lock is ours.
     said[i] = 'n'
   elseif not seen[1] and redis.call('EXISTS', lock) == 1 then

@@ -1,14 +1,20 @@
 -- KEYS marker
--- ARGV verb (join, survey, init, force), format, fleet, nodes, max_ttl_ms, durable, quarantine
+-- ARGV verb (join, survey, init, close, force), format, fleet, nodes, max_ttl_ms, durable, quarantine
 -- answers {status, marker, now_us, run_id, role, mode, maxmemory, maxmemory_policy}
---   status: known · new · restarted · misfit · marked (survey, init: there is a marker) · free (survey: none)
+--   status: known · new · restarted · closed · misfit · marked (survey, init: there is a marker) · free (survey: none)
 --
 -- The marker is one line of words:
 --   ready_at span_ms format fleet nodes max_ttl_ms durable quarantine identity
--- `ready_at` is when quarantine ends, in µs of this node's time; it is never further away than `span_ms`.
--- Identity is run id and replication id: it changes when the server restarts and when its role does.
+-- `ready_at` is when quarantine ends, in µs of this node's time; it is never further away than `span_ms`. A node that
+-- is CLOSED grants nothing, for however long, until it is forced: a fleet is changed by closing all of its nodes
+-- first, so that the span of each begins when nobody can extend a lock of the old fleet any more.
+-- Identity is run id and, where there is a quarantine, replication id: it changes when the server restarts and when
+-- its role does. The scripts compare the latter on every request: a server that was a replica for a moment, and has
+-- the memory of another now, tells its clients nothing of it.
 
 local verb, format, fleet, nodes, max_ttl_ms, durable, quarantine = unpack(ARGV)
+
+local CLOSED = 9007199254740991 -- a time that does not come
 
 local function field(info, name)
   if type(info) ~= 'string' then return '' end -- INFO was denied
@@ -21,7 +27,8 @@ local info = redis.pcall('INFO')
 local run_id = field(info, 'run_id')
 local identity = 'unknown'
 if run_id ~= '' then
-  identity = string.sub(redis.sha1hex(run_id .. field(info, 'master_replid')), 1, 20)
+  identity = string.sub(redis.sha1hex(run_id), 1, 16)
+  if quarantine == '1' then identity = identity .. '-' .. string.sub(field(info, 'master_replid'), 1, 16) end
 end
 
 local function answer(status, marker)
@@ -49,9 +56,11 @@ for word in string.gmatch(marker or '', '%S+') do words[#words + 1] = word end
 local old_ready_at, old_span_ms, old_format, old_fleet, old_nodes, old_max_ttl_ms, old_durable, old_quarantine,
   old_identity = unpack(words)
 
-if verb == 'force' then
+if verb == 'close' or verb == 'force' then
+  if (tonumber(old_format) or 0) > tonumber(format) then return answer('misfit', marker) end
   -- Locks of the old fleet may be alive: nothing is granted until the longest of them is over.
   wait_ms = math.max(wait_ms, tonumber(old_max_ttl_ms) or 0, tonumber(old_span_ms) or 0)
+  if verb == 'close' then return write('closed', CLOSED, wait_ms) end
   return write('new', now + wait_ms * 1000, wait_ms)
 end
 
@@ -62,6 +71,8 @@ end
 if quarantine == '1' and (old_max_ttl_ms ~= max_ttl_ms or old_durable ~= durable) then
   return answer('misfit', marker)
 end
+
+if tonumber(old_ready_at) == CLOSED then return answer('closed', marker) end
 
 -- Never further away than the span, should the node's clock have stepped back.
 local span_ms = tonumber(old_span_ms)

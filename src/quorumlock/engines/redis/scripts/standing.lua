@@ -18,4 +18,8 @@ else
     -- Further away than it ever can be: the clock stepped back, and joining again will cap it.
     refusal = left_us > span_ms * 1000 and {STRANGER} or {QUARANTINE, math.ceil(left_us / 1000)}
   end
+  local id = string.match(seen[3], '%-%x+$')
+  if id and not string.find(redis.call('INFO', 'replication'), 'master_replid:' .. string.sub(id, 2), 1, true) then
+    refusal = {STRANGER}
+  end
 end

@@ -1,0 +1,179 @@
+"""Changing a fleet in use: its size, its max_ttl, its nodes. Nobody is admitted beside a lease of the old fleet."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import quorumlock
+from quorumlock import ConfigurationError, LeaseLost, LockError, NoQuorum
+from quorumlock.core import fleet
+from quorumlock.core.effects import Round, Steps
+from quorumlock.core.requests import Close, Initialise, Request
+from quorumlock.lab.servers import Server, Servers
+from tests.proxy import Proxy
+
+from .tools import eventually, get
+
+pytestmark = [pytest.mark.live, pytest.mark.one_kind]
+
+Connect = Callable[..., quorumlock.Locker]
+Make = Callable[..., Servers]
+Put = Callable[[Server], Proxy]
+
+
+@contextmanager
+def busy(locks: quorumlock.Locker, name: str = "a") -> Iterator[list[tuple[float, float, int]]]:
+    """A client of a fleet that takes the lock, holds it and renews it; gives from when to when, and the fence."""
+    spans: list[tuple[float, float, int]] = []
+    enough = threading.Event()
+
+    def work() -> None:
+        while not enough.is_set():
+            try:
+                lease = locks.lock(name, ttl=0.4).acquire(timeout=0.2)
+            except LockError:
+                enough.wait(0.02)
+                continue
+            began = time.monotonic()
+            until = began
+            while not enough.is_set() and lease.held:
+                until = time.monotonic() + lease.remaining()
+                enough.wait(0.02)
+            spans.append((began, min(until, time.monotonic()) if enough.is_set() else until, lease.fence))
+            lease.release()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        assert eventually(locks.lock(name, ttl=0.4).locked)
+        yield spans
+    finally:
+        enough.set()
+        worker.join()
+
+
+def admitted(locks: quorumlock.Locker, name: str = "a") -> tuple[float, int]:
+    """Waits for the new fleet to give the lock away: when that was, and the fence."""
+    lease = locks.lock(name, ttl=0.4).acquire(timeout=10)
+    at = time.monotonic()
+    lease.release()
+    return at, lease.fence
+
+
+CHANGES: dict[str, tuple[slice, slice, float]] = {
+    "three to five": (slice(0, 3), slice(0, 5), 1.0),
+    "five to three": (slice(0, 5), slice(0, 3), 1.0),
+    "one node replaced": (slice(0, 3), slice(1, 4), 1.0),
+    "one to three": (slice(0, 1), slice(0, 3), 1.0),
+    "a longer max_ttl": (slice(0, 3), slice(0, 3), 1.5),
+    "a shorter max_ttl": (slice(0, 3), slice(0, 3), 0.5),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_admits_nobody_beside_the_old_fleet(servers: Servers, connect: Connect, change: str) -> None:
+    before, after, max_ttl = CHANGES[change]
+    old = connect(servers.urls[before])
+    with busy(old) as spans:
+        new = connect(servers.urls[after], max_ttl=max_ttl)
+        with pytest.raises(ConfigurationError, match="other terms"):
+            new.lock("a", ttl=0.4).try_acquire()
+        began = time.monotonic()
+        wait = new.init_fleet(force=True)
+        assert max(1.0, max_ttl) - 0.1 < wait <= max(1.0, max_ttl)
+        at, fence = admitted(new)
+    assert at - began > wait - 0.1
+    assert spans, "the old fleet was never used"
+    assert spans[-1][1] < at, "a lease of the old fleet was valid when the new one gave the lock away"
+    assert spans[-1][2] < fence
+    with pytest.raises((ConfigurationError, NoQuorum)):
+        old.lock("a", ttl=0.4).try_acquire()
+    connect(servers.urls[after], max_ttl=max_ttl).lock("a", ttl=0.4).acquire(timeout=1).release()
+
+
+def test_a_holder_is_told_that_its_fleet_is_gone(servers: Servers, connect: Connect) -> None:
+    lease = connect(servers.urls[:3]).lock("a", ttl=0.6).acquire()
+    connect(servers.urls).init_fleet(force=True)
+    assert lease.lost.wait(2)
+    with pytest.raises(LeaseLost):
+        lease.check()
+
+
+def test_a_fleet_that_would_go_on_is_not_taken_apart(servers: Servers, connect: Connect) -> None:
+    """Two of three nodes replaced at once: the old ones would still be a majority of the old fleet."""
+    old = connect(servers.urls[:3])
+    new = connect(servers.urls[2:5])
+    with pytest.raises(ConfigurationError, match="other 2 would go on granting"):
+        new.init_fleet(force=True)
+    old.lock("a", ttl=1).acquire().release()
+    between = connect(servers.urls[1:4])
+    between.init_fleet(force=True)
+    new.init_fleet(force=True)
+    new.lock("a", ttl=1).acquire(timeout=5).release()
+
+
+def test_a_change_that_ends_half_way_lets_nobody_in_until_it_is_repeated(
+    servers: Servers, connect: Connect, put_proxy: Put
+) -> None:
+    """One node is cut off in the midst of it, first before it is closed, then before it begins to wait."""
+    proxies = [put_proxy(server) for server in servers.servers[:3]]
+    old = connect(servers.urls[:3], fleet="shop")
+    urls, terms = [proxy.url for proxy in proxies], {"fleet": "shop", "max_ttl": 0.5, "node_timeout": 0.2}
+    new = connect(urls, **terms)
+    proxies[2].refusing = True
+    with pytest.raises(NoQuorum, match="nothing was changed"):
+        new.init_fleet(force=True)
+    old.lock("a", ttl=1).acquire(timeout=1).release()
+    proxies[2].refusing = False
+
+    def interrupted(new: quorumlock.Locker, request: type[Request]) -> Steps[float]:
+        steps = fleet.initialise(new._fleet, True)
+        for effect in steps:
+            if isinstance(effect, Round) and isinstance(effect.requests[0], request):
+                proxies[2].refusing = True
+                proxies[2].cut()
+            yield effect
+        raise AssertionError("it was not interrupted")
+
+    new = connect(urls, **terms)
+    with pytest.raises(NoQuorum, match="grant nothing until"):
+        new._run(interrupted(new, Close))
+    time.sleep(1.2)  # longer than either max_ttl: nobody begins by itself
+    with pytest.raises(NoQuorum, match="closed"):
+        new.lock("a", ttl=0.4).try_acquire()
+    for locks in (old, connect(servers.urls[:3], **terms)):
+        with pytest.raises((ConfigurationError, NoQuorum)):
+            locks.lock("a", ttl=0.4).try_acquire()
+    proxies[2].refusing = False
+    with pytest.raises(ConfigurationError, match="closed"):
+        connect(urls, **terms).init_fleet()
+
+    # Closed are they all now: a majority that heard the rest of it is enough, and the third follows when repeated.
+    new = connect(urls, **terms)
+    with pytest.raises(NoQuorum, match="repeat"):
+        new._run(interrupted(new, Initialise))
+    new.lock("a", ttl=0.4).acquire(timeout=5).release()
+    proxies[2].refusing = False
+    new = connect(urls, **terms)
+    assert new.init_fleet(force=True) > 0.8
+    new.lock("a", ttl=0.4).acquire(timeout=5).release()
+
+
+def test_a_node_is_replaced_behind_a_named_fleet_without_a_pause(make_servers: Make, connect: Connect) -> None:
+    """The old node is stopped for good, then clients are restarted with the new list, one after another."""
+    servers = make_servers(4)
+    old = connect(servers.urls[:3], fleet="shop")
+    with busy(old) as spans:
+        servers[2].kill()
+        new = connect([*servers.urls[:2], servers.urls[3]], fleet="shop")
+        assert new.lock("a", ttl=0.4).try_acquire() is None, "the marker is the same: it takes part at once"
+        time.sleep(1.2)  # until the new node votes
+        assert new.lock("a", ttl=0.4).try_acquire() is None
+        assert get(servers[3], "ql:node") is not None
+    assert len(spans) == 1, "the lease was lost"
+    new.lock("a", ttl=0.4).acquire(timeout=2).release()
