@@ -71,9 +71,10 @@ def test_a_misfit_is_found_whatever_else_fails(order: tuple[int, ...]) -> None:
 
 def test_the_same_mistake_is_told_once() -> None:
     world = World(3, mustered=False)
+    said = [MISFIT._replace(detail=f"node{index} is a replica") for index in range(3)]
     with pytest.raises(ConfigurationError) as raised:
-        world.run(muster(world.fleet), [everyone(MISFIT)])
-    assert str(raised.value) == "node1 is a replica"
+        world.run(muster(world.fleet), [votes(*said)])
+    assert str(raised.value) == "node0, node1, node2 is a replica"
 
 
 @pytest.mark.parametrize("force", [False, True])

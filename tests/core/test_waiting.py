@@ -14,7 +14,20 @@ from quorumlock.core.waiting import acquire_within, try_acquire
 from quorumlock.errors import AcquireTimeout, ConfigurationError, LockHeld, NoQuorum, NotAcquired
 from quorumlock.retry import Jitter, Limit, Retry
 
-from .driver import CHANGED, DONE, HELD, LOST_LINE, QUARANTINE, SILENT, World, asked, everyone, granted, votes
+from .driver import (
+    CHANGED,
+    DONE,
+    HELD,
+    LOST_LINE,
+    QUARANTINE,
+    SILENT,
+    UNREACHABLE,
+    World,
+    asked,
+    everyone,
+    granted,
+    votes,
+)
 
 TTL = 10.0
 
@@ -218,3 +231,20 @@ def test_a_wrong_configuration_is_not_waited_out() -> None:
     misfit = Answer(Vote.REFUSED, Cause.MISFIT, detail="node0 is a replica")
     with pytest.raises(ConfigurationError, match="replica"):
         world.run(acquire_within(world.fleet, "job", TTL, None, Every(0.2), 5.0), [everyone(misfit)])
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ((QUARANTINE, QUARANTINE, granted(1)), "`quorumlock init`"),
+        ((SILENT, UNREACHABLE, granted(1)), "See whether the nodes that do not answer run"),
+    ],
+)
+def test_who_is_refused_for_want_of_a_majority_is_told_what_to_do(
+    said: tuple[Answer | None, ...], remedy: str
+) -> None:
+    world = World(3)
+    with pytest.raises(NoQuorum) as broken:
+        world.run(try_acquire(world.fleet, "job", 10.0), [votes(*said), everyone(DONE)])
+    assert remedy in str(broken.value)
+    assert all(node in str(broken.value) for node in world.fleet.nodes[:2])

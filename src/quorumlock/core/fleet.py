@@ -62,9 +62,12 @@ def muster(fleet: Fleet) -> Steps[Tally | None]:
 def refuse_misfits(tally: Tally) -> None:
     """Raises for nodes that cannot belong to this client's fleet."""
     for cause, error in ((Cause.UNSUPPORTED, Unsupported), (Cause.MISFIT, ConfigurationError)):
-        details = [answer.detail for answer in tally.answers if answer is not None and answer.cause is cause]
-        if details:
-            raise error("; ".join(dict.fromkeys(details)))
+        told: dict[str, list[str]] = {}
+        for node, answer in zip(tally.nodes, tally.answers, strict=True):
+            if answer is not None and answer.cause is cause:
+                told.setdefault(answer.detail.removeprefix(f"{node} "), []).append(node)
+        if told:
+            raise error("; ".join(f"{', '.join(nodes)} {why}" for why, nodes in told.items()))
 
 
 def initialise(fleet: Fleet, force: bool) -> Steps[float]:

@@ -16,15 +16,17 @@ LAST_PROBE = 0.5
 class Health:
     """What we believe of one node; shared by all connections to it."""
 
-    __slots__ = ("failures", "probe_at")
+    __slots__ = ("failures", "probe_at", "why")
 
     def __init__(self) -> None:
         self.failures = 0
         self.probe_at = 0.0
+        self.why = ""
 
-    def failed(self, now: float) -> bool:
+    def failed(self, now: float, why: str = "") -> bool:
         """It did not answer. True if this is news."""
         self.failures += 1
+        self.why = why
         self.probe_at = now + min(LAST_PROBE, FIRST_PROBE * 2.0 ** min(self.failures - 1, 10))
         return self.failures == 1
 
@@ -45,7 +47,7 @@ def leave_out(round_: Round, healths: list[Health], majority: int, now: float) -
     asked = [i for i, request in enumerate(round_.requests) if request is not None]
     suspects = [i for i in asked if healths[i].suspect(now)]
     for i in suspects[: max(0, len(asked) - majority)]:
-        round_.tally.cast(i, unknown(Cause.LEFT_OUT))
+        round_.tally.cast(i, unknown(Cause.LEFT_OUT, healths[i].why))
 
 
 def give_up(round_: Round) -> list[int]:

@@ -107,10 +107,14 @@ def judged(fleet: Fleet, tally: Tally, before: float, until: float, now: float) 
         return Extension(tally, reason=LossReason.EXPIRED)
     if tally.won:
         return Extension(tally, valid_until=until)
-    gone = tally.caused(Cause.HELD) + tally.caused(Cause.ABSENT) + tally.caused(Cause.OTHER_KIND)
-    if len(fleet.nodes) - len(gone) < fleet.majority:
+    gone = len(tally.caused(Cause.HELD) + tally.caused(Cause.ABSENT) + tally.caused(Cause.OTHER_KIND))
+    left = len(fleet.nodes) - gone
+    if left < fleet.majority:
         # By our clock it had time left: if nobody has it now, somebody forced it open.
         return Extension(tally, reason=LossReason.TAKEN if tally.caused(Cause.HELD) else LossReason.BROKEN)
+    if left - len(tally.caused(Cause.QUARANTINE)) < fleet.majority:
+        # A quarantine lasts for longer than any lease: these nodes will not answer in time.
+        return Extension(tally, reason=LossReason.UNREACHABLE)
     return Extension(tally)
 
 
@@ -120,7 +124,7 @@ def heal(fleet: Fleet, grants: Sequence[Grant], extensions: Sequence[Extension],
     """For each node, the leases it has forgotten."""
     for i, (grant, extension) in enumerate(zip(grants, extensions, strict=True)):
         if extension.valid_until is not None and not grant.over and fleet.clock() < grant.valid_until:
-            for node in extension.tally.caused(Cause.ABSENT):
+            for node in extension.tally.caused(Cause.ABSENT) + extension.tally.caused(Cause.QUARANTINE):
                 forgotten[node].append(i)
                 grant.healed = True
     if not any(forgotten):

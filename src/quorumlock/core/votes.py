@@ -32,7 +32,7 @@ class Cause(enum.Enum):
     UNREACHABLE = "cannot be reached"
     DISCONNECTED = "closed the connection"
     FAILED = "answered with an error"
-    LEFT_OUT = "was left out, being suspected to be down"
+    LEFT_OUT = "was left out, having failed a moment ago"
 
 
 UNABLE = frozenset(

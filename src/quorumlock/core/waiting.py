@@ -12,6 +12,7 @@ from .effects import Sleep, Steps
 from .fleet import Fleet
 from .redlock import Grant, Refusal, acquire, release
 from .renewal import Extension, extend, pause_before
+from .votes import Cause, Tally
 
 
 def acquire_within(
@@ -60,7 +61,7 @@ def given_up(name: str, outcome: Refusal, how: str, timeout: float | None) -> No
     if not outcome.busy:
         why = f"{outcome.why}; " if outcome.why else ""
         return NoQuorum(
-            f"no majority could decide on {name!r} {how}: {why}{outcome.tally.describe()}",
+            f"no majority could decide on {name!r} {how}: {why}{outcome.tally.describe()}{remedies(outcome.tally)}",
             outcome.tally,
             outcome.linger,
         )
@@ -71,6 +72,24 @@ def given_up(name: str, outcome: Refusal, how: str, timeout: float | None) -> No
         outcome.tally,
         outcome.linger,
     )
+
+
+REMEDIES = {
+    "Nodes in quarantine have restarted, lost their memory or changed their role, and come back by themselves; "
+    "a fleet that was never in use is made ready at once by `quorumlock init`": {Cause.QUARANTINE},
+    "See whether the nodes that do not answer run, and can be reached from here within node_timeout": {
+        Cause.SILENT,
+        Cause.UNREACHABLE,
+        Cause.DISCONNECTED,
+        Cause.LEFT_OUT,
+    },
+}
+
+
+def remedies(tally: Tally) -> str:
+    """What can be done about nodes that could not decide."""
+    causes = {answer.cause for answer in tally.answers if answer is not None}
+    return "".join(f". {remedy}" for remedy, against in REMEDIES.items() if causes & against)
 
 
 def extend_or_lose(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:

@@ -21,7 +21,7 @@ from ..engines.base import Engine, Link, Store, WireEngine
 from ..errors import ConfigurationError
 from ..events import Bus
 from . import board
-from .base import Watch, advance, ended
+from .base import Watch, advance, ended, reason
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -115,7 +115,7 @@ class Board(board.Board):
         try:
             connection = await self.engine.open_async(node)
         except Exception as error:
-            self.not_connected(node, str(error)[:160] or type(error).__name__)
+            self.not_connected(node, reason(error))
         else:
             strand = Strand(node, connection, self.engine.new_link(node), self)
             self.connected(strand)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import TypeVar
 
 from ..core.effects import Effect, Steps
@@ -22,6 +23,12 @@ def ended(steps: Steps[T]) -> bool:
     return inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED
 
 
+def reason(error: Exception) -> str:
+    """Why a connection could not be made, without the address, which is said anyway."""
+    text = str(error) or type(error).__name__
+    return re.sub(r"^Error -?\d+ connecting to \S+ ", "", text)[:160].rstrip(".")
+
+
 class Watch:
     """Tells the news about nodes: down when they first fail, up when they answer again."""
 
@@ -35,7 +42,7 @@ class Watch:
 
     def failed(self, node: int, cause: str) -> None:
         self.failing.add(node)
-        if self.healths[node].failed(self._clock()) and self._bus.listening:
+        if self.healths[node].failed(self._clock(), cause) and self._bus.listening:
             self._bus.emit(NodeDown(self._labels[node], cause))
 
     def answered(self, node: int) -> None:

@@ -235,7 +235,7 @@ class Board:
             self.engine.nodes[node].missed(request)
         connecting = node in self._hoping
         if not connecting and isinstance(request, Release) and self.watch.healths[node].suspect(now):
-            round_.tally.cast(node, unknown(Cause.UNREACHABLE, "tried a moment ago"))
+            round_.tally.cast(node, unknown(Cause.UNREACHABLE, self.watch.healths[node].why))
             return
         allowed = 2 * round_.timeout if self.engine.nodes[node].met else self.engine.connect_timeout
         pending.open_due = max(pending.open_due, now + allowed + round_.timeout)

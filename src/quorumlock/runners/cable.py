@@ -21,7 +21,7 @@ from ..core.health import give_up, leave_out
 from ..core.requests import Release, Request
 from ..core.votes import Cause, Tally, unknown
 from ..engines.base import Link, WireEngine
-from .base import Watch
+from .base import Watch, reason
 
 READ_SIZE = 8192
 CLOGGED_AFTER = 0.1
@@ -296,7 +296,7 @@ class Cable:
         if node in self._opening:
             return True
         if isinstance(request, Release) and self._watch.healths[node].suspect(now):
-            round_.tally.cast(node, unknown(Cause.UNREACHABLE, "tried a moment ago"))
+            round_.tally.cast(node, unknown(Cause.UNREACHABLE, self._watch.healths[node].why))
             return False
         if self._bell is None:
             self._bell = Bell()
@@ -324,9 +324,10 @@ class Cable:
             request = None if round_ is None else round_.requests[node]
             waited_for = round_ is not None and request is not None and round_.tally.answers[node] is None
             if isinstance(made, Exception):
-                self._watch.failed(node, str(made))
+                why = reason(made)
+                self._watch.failed(node, why)
                 if round_ is not None and waited_for:
-                    round_.tally.cast(node, unknown(Cause.UNREACHABLE, str(made)[:160]))
+                    round_.tally.cast(node, unknown(Cause.UNREACHABLE, why))
                 continue
             strand = Strand(node, made, self._engine.new_link(node), now)
             self._strands[node] = strand

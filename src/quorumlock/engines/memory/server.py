@@ -207,7 +207,7 @@ class ServerDouble:
         fence_ttl_ms, *told, shorten, expected = argv
         refusal = self._not_standing(self._text(keys[2]), expected)
         if refusal:
-            return [1, b"a" * (len(told) // 3)] if refusal[0] == QUARANTINE else refusal
+            return [1, b"q" * (len(told) // 3)] if refusal[0] == QUARANTINE else refusal
         said = b""
         for lock, fence_key, token, ttl_ms, fence in _each(keys, told):
             holder = self._text(lock)

@@ -37,7 +37,9 @@ _UNMARKED = (*FREE, Join)
 _EMPTY_ARGUMENT = len(b"$0\r\n\r\n")
 
 _AGREED = Cause.AGREED
-_SAID = dict(zip(b"ynak", (Cause.AGREED, Cause.HELD, Cause.ABSENT, Cause.OTHER_KIND), strict=True))
+_SAID = dict(
+    zip(b"ynakq", (Cause.AGREED, Cause.HELD, Cause.ABSENT, Cause.OTHER_KIND, Cause.QUARANTINE), strict=True)
+)
 """What a letter says of one of many leases."""
 
 _REFUSALS = {
@@ -199,7 +201,7 @@ def decode_release(reply: Any) -> Answer:
 def decode_many(reply: Any, count: int) -> Answer:
     """What the reply to a request about `count` leases means."""
     match reply if type(reply) is list else None:
-        case [1, bytes(said)] if len(said) == count and not said.strip(b"ynak"):
+        case [1, bytes(said)] if len(said) == count and not said.strip(b"ynakq"):
             return of_each([_SAID[letter] for letter in said])
         case [1, _]:
             return _unexpected(reply)

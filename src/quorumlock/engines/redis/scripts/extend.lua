@@ -1,12 +1,12 @@
 -- KEYS lock, fence, marker; then lock, fence of every further lease
 -- ARGV fence_ttl_ms; token, ttl_ms, fence of every lease; shorten (1 or 0), marker
 -- answers {1, said} · {-1} stranger
---   said, a letter for each lease: y renewed · n another's · a absent, or in quarantine · k another kind
+--   said, a letter for each lease: y renewed · n another's · a absent · q in quarantine · k another kind
 
 local count = (#ARGV - 3) / 3
 if refusal then
   -- What a quarantined node restored from disk is not to be trusted: it counts as having nothing.
-  if refusal[1] == QUARANTINE then return {1, string.rep('a', count)} end
+  if refusal[1] == QUARANTINE then return {1, string.rep('q', count)} end
   return refusal
 end
 
