@@ -3,7 +3,8 @@
 
 ARGS ?=
 SECONDS ?= 60
-PYTHON_FOLDERS = $(wildcard src tests bench scripts)
+ROUNDS ?= 200
+PYTHON_FOLDERS = $(wildcard src tests bench scripts examples)
 RUN = .venv/bin/python
 
 .PHONY: help demo test lint pytest soak bench clean demo-environment environment servers
@@ -13,7 +14,7 @@ help:
 	@echo "make demo    five nodes, three workers, one lock, and things that go wrong"
 	@echo "make test    ruff, mypy and every test"
 	@echo "make lint    ruff and mypy alone"
-	@echo "make soak    many more rounds with faults, for SECONDS=60"
+	@echo "make soak    one lock among faults for SECONDS=60, then ROUNDS=200 of every story of lost memory"
 	@echo "make bench   measurements against floors and other libraries"
 	@echo "make clean   removes .venv and all caches"
 
@@ -32,6 +33,7 @@ pytest: environment
 
 soak: environment
 	$(RUN) scripts/soak.py --seconds $(SECONDS) $(ARGS)
+	$(RUN) -m scripts.stories --rounds $(ROUNDS)
 
 bench: environment servers
 	$(RUN) -m bench pair $(ARGS)

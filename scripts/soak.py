@@ -30,6 +30,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import quorumlock
 from quorumlock.events import Event, Extended
@@ -210,18 +211,25 @@ def judge(folder: Path) -> tuple[Counter[str], list[str]]:
             elif what.startswith(("released", "lost")):
                 lease = mine[entry["fence"]]
                 lease |= {"until": min(lease["until"], entry["at"]), "over": True}
-    leases.sort(key=lambda lease: lease["at"])
     wrong = ["a valid holder's write was refused"] * counts.pop("refused although valid", 0)
-    counts["fence violations"] += len(wrong)
-    for before, after in itertools.pairwise(leases):
+    overlaps, disorders = compare(leases)
+    counts["overlaps"] += len(overlaps)
+    counts["fence violations"] += len(wrong) + len(disorders)
+    wrong += overlaps + disorders
+    return counts, wrong
+
+
+def compare(leases: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    """A sentence for every lease that begins while another is valid, and for every fence that does not grow."""
+    overlaps: list[str] = []
+    disorders: list[str] = []
+    for before, after in itertools.pairwise(sorted(leases, key=lambda lease: lease["at"])):
         if after["at"] < before["until"]:
-            counts["overlaps"] += 1
-            wrong.append(f"{before} overlaps {after}")
+            overlaps.append(f"{before} overlaps {after}")
             after["until"] = max(after["until"], before["until"])
         if after["fence"] <= before["fence"]:
-            counts["fence violations"] += 1
-            wrong.append(f"{after} does not come after {before}")
-    return counts, wrong
+            disorders.append(f"{after} does not come after {before}")
+    return overlaps, disorders
 
 
 def soak(seconds: float, seed: int) -> int:

@@ -302,7 +302,8 @@ class ServerDouble:
         if verb in (b"close", b"force"):
             if int(old[2] or 0) > int(format_):
                 return answer(b"misfit", marker)
-            wait_ms = max(wait_ms, int(old[5]), old_span_ms)
+            left_ms = math.ceil((old_ready_at - now) / 1000)
+            wait_ms = max(wait_ms, int(old[5]), min(left_ms, old_span_ms))
             if verb == b"close":
                 return write(b"closed", CLOSED, wait_ms)
             return write(b"new", now + wait_ms * 1000, wait_ms)

@@ -58,8 +58,10 @@ local old_ready_at, old_span_ms, old_format, old_fleet, old_nodes, old_max_ttl_m
 
 if verb == 'close' or verb == 'force' then
   if (tonumber(old_format) or 0) > tonumber(format) then return answer('misfit', marker) end
-  -- Locks of the old fleet may be alive: nothing is granted until the longest of them is over.
-  wait_ms = math.max(wait_ms, tonumber(old_max_ttl_ms) or 0, tonumber(old_span_ms) or 0)
+  -- Locks of the old fleet may be alive, and of those before it if it is waiting for them: nothing is granted until
+  -- the longest of them is over.
+  local left_ms, span_ms = ((tonumber(old_ready_at) or 0) - now) / 1000, tonumber(old_span_ms) or 0
+  wait_ms = math.max(wait_ms, tonumber(old_max_ttl_ms) or 0, math.ceil(math.min(left_ms, span_ms)))
   if verb == 'close' then return write('closed', CLOSED, wait_ms) end
   return write('new', now + wait_ms * 1000, wait_ms)
 end

@@ -1,0 +1,210 @@
+"""Fifty processes that write to one row of a database with shuffled fences, and are killed at random.
+
+    python -m tests.guards.sql_writers STORE WHERE FORM LOG SEED
+
+is one light process that forks them. Every accepted write adds its fence to a history, and changes a row in two
+steps, all in one transaction; only after the commit does the writer say `ok` in the log. The ids of the history are
+given while the guard keeps its row locked, so they tell the order of the commits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import random
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from quorumlock import StaleFence, VersionConflict
+from quorumlock.guards import Claim, ColumnGuard, SQLGuard
+
+WRITERS = 50
+ROUNDS = 6
+ROUND = 0.12
+"""Seconds. In each round every writer tries once, when it likes; fences grow from round to round."""
+KILLS = 20
+
+Write = Callable[[Any, int], None]
+
+
+@dataclass(frozen=True)
+class Marked:
+    """As much of a lease as marks need."""
+
+    token: str
+    resource: str = "row"
+
+
+def connect(store: str, where: str) -> Any:
+    if store == "sqlite":
+        return sqlite3.connect(where, timeout=30)
+    if store == "postgresql":
+        import psycopg
+
+        return psycopg.connect(f"postgresql://test@127.0.0.1:{where}/postgres?sslmode=disable")
+    import pymysql  # type: ignore[import-untyped]
+
+    return pymysql.connect(host="127.0.0.1", port=int(where), user="root", database="test", ssl_disabled=True)
+
+
+def run(connection: Any, sql: str) -> list[Any]:
+    cursor = connection.cursor()
+    cursor.execute(sql)
+    rows = list(cursor.fetchall()) if cursor.description else []
+    cursor.close()
+    return rows
+
+
+def _in_two_steps(connection: Any, fence: int, *columns: str) -> None:
+    run(connection, f"INSERT INTO history (fence) VALUES ({fence})")
+    for column in columns:
+        run(connection, f"UPDATE account SET {column} = {fence} WHERE id = 1")
+        time.sleep(random.random() * 0.003)
+    connection.commit()
+
+
+def through_table(guard: SQLGuard) -> Write:
+    def write(connection: Any, fence: int) -> None:
+        guard.admit(connection, Claim("row", fence))
+        _in_two_steps(connection, fence, "one", "two")
+
+    return write
+
+
+def through_column(guard: ColumnGuard) -> Write:
+    def write(connection: Any, fence: int) -> None:
+        guard.enter(connection, Claim("row", fence), 1)
+        guard.update(connection, Claim("row", fence), 1, {"one": fence})
+        _in_two_steps(connection, fence, "two")
+
+    return write
+
+
+def through_mark(guard: SQLGuard) -> Write:
+    """Marks are in the history too, below zero: a write has to follow its own."""
+
+    def write(connection: Any, fence: int) -> None:
+        guard.mark(connection, Marked(str(fence)))
+        run(connection, f"INSERT INTO history (fence) VALUES ({-fence})")
+        connection.commit()
+        time.sleep(random.random() * 0.003)
+        guard.write_if_marked(connection, Marked(str(fence)), f"UPDATE account SET one = {fence} WHERE id = 1")
+        _in_two_steps(connection, fence, "two")
+
+    return write
+
+
+def form(name: str) -> Write:
+    from .sql_canaries import CANARIES, Unconditional
+
+    if name in ("column", "unconditional"):
+        return through_column((ColumnGuard if name == "column" else Unconditional)("account"))
+    if name == "mark":
+        return through_mark(SQLGuard())
+    return through_table(CANARIES.get(name, SQLGuard)())
+
+
+def passing(error: Exception) -> bool:
+    """A deadlock or the like: the database asks to try again."""
+    return getattr(error, "sqlstate", None) in ("40001", "40P01") or (error.args and error.args[0]) in (1213, 1020)
+
+
+def _attempt(connection: Any, write: Write, fence: int) -> str:
+    while True:
+        try:
+            write(connection, fence)
+            return "ok"
+        except (StaleFence, VersionConflict):
+            connection.rollback()
+            return "refused"
+        except Exception as error:
+            connection.rollback()
+            if not passing(error):
+                return f"error {error!r}".replace("\n", " ")
+
+
+def _be_a_writer(
+    number: int, store: str, where: str, write: Write, every: int, log: int, begin: float, seed: str
+) -> None:
+    random.seed(f"{seed}/{number}")
+    connection = connect(store, where)
+    for current in range(number % every, ROUNDS, every):
+        time.sleep(max(0.0, begin + (current + random.random()) * ROUND - time.monotonic()))
+        order = random.Random(f"{seed}/{current}").sample(range(WRITERS), WRITERS)
+        fence = current * WRITERS + order[number] + 1
+        said = _attempt(connection, write, fence)
+        # One write to a file opened for appending: it is there whole, even if its writer is killed right after.
+        os.write(log, f"{fence} {said}\n".encode())
+    connection.close()
+
+
+def main(store: str, where: str, name: str, log: str, seed: str) -> None:
+    write = form(name)
+    every = 5 if name == "mark" else 1  # marks have no order: with everybody at it, hardly anybody gets to write
+    connect(store, where).close()  # imports the driver once, for all of them
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    begin = time.monotonic() + 0.3
+    running = []
+    for number in range(WRITERS):
+        pid = os.fork()
+        if not pid:
+            try:
+                ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it ends with its parent
+                _be_a_writer(number, store, where, write, every, out, begin, seed)
+                os._exit(0)
+            except BaseException as error:
+                os.write(out, f"0 error {error!r}\n".encode())
+                os._exit(1)
+        running.append(pid)
+    chance = random.Random(seed)
+    victims = chance.sample(running, KILLS)
+    for at, pid in zip(sorted(chance.random() for _ in victims), victims, strict=True):
+        time.sleep(max(0.0, begin + at * ROUNDS * ROUND - time.monotonic()))
+        os.kill(pid, signal.SIGKILL)  # not waited for yet, so the number is still its own
+    killed = sum(os.WIFSIGNALED(os.waitpid(pid, 0)[1]) for pid in running)
+    print(killed)
+
+
+# What is wrong with what they left behind.
+
+
+def violations(history: Sequence[int], row: tuple[int, int], said: dict[str, list[int]]) -> list[str]:
+    """In the order of commits: fences grow, what was said to be written is there, and the row is the last one's."""
+    found = [f"order: {late} after {early}" for early, late in itertools.pairwise(history) if late <= early]
+    return found + _misreported(history, row, said)
+
+
+def violations_of_marks(history: Sequence[int], row: tuple[int, int], said: dict[str, list[int]]) -> list[str]:
+    """Every write follows its own mark, without another's between them."""
+    found, mark = [], 0
+    for entry in history:
+        if entry < 0:
+            mark = -entry
+        elif entry != mark:
+            found.append(f"order: {entry} wrote on the mark of {mark}")
+    return found + _misreported([entry for entry in history if entry > 0], row, said)
+
+
+def _misreported(history: Sequence[int], row: tuple[int, int], said: dict[str, list[int]]) -> list[str]:
+    found = [f"error: {word}" for word in said if word not in ("ok", "refused")]
+    if lost := set(said["ok"]) - set(history):
+        found.append(f"lost: {sorted(lost)}")
+    if liars := set(said["refused"]) & set(history):
+        found.append(f"written though refused: {sorted(liars)}")
+    if len(set(history)) != len(history):
+        found.append("written twice")
+    if not history:
+        found.append("nothing was written")
+    elif row != (history[-1], history[-1]):
+        found.append(f"torn: the row is {row}, the last write was {history[-1]}")
+    return found
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
