@@ -7,14 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
-from quorumlock.core.effects import Round, Route
+from quorumlock.core.effects import Round, Route, Steps
 from quorumlock.core.redlock import Grant
 from quorumlock.core.renewal import Extension, extend, renew
 from quorumlock.core.requests import Extend, Heal, Kept, Release
 from quorumlock.core.votes import Answer, Cause, of_each
 from quorumlock.errors import LossReason
 
-from .driver import DONE, LOST_LINE, SILENT, World, everyone, only, then, votes
+from .driver import ABSENT as GONE
+from .driver import DONE, LOST_LINE, QUARANTINE, SILENT, World, everyone, only, then, votes
 
 YES, NO, ABSENT, KIND = Cause.AGREED, Cause.HELD, Cause.ABSENT, Cause.OTHER_KIND
 
@@ -234,3 +235,51 @@ def test_an_answer_that_comes_while_the_keeper_judges_changes_nothing() -> None:
     with pytest.raises(StopIteration) as done:
         next(steps)
     assert [outcome(one) for one in done.value.value] == ["renewed", "renewed", "unknown"]
+
+
+def test_a_node_that_was_healed_counts_once_those_that_justified_it_were_heard_again() -> None:
+    """Between the renewal and its healing the lock may have been deleted elsewhere."""
+    world = World(3)
+    grant = world.grant()
+    world.run(renew(world.fleet, [grant]), [votes(GONE, DONE, DONE), everyone(DONE)])
+    assert grant.on_probation == {0}
+    (extension,) = world.run(renew(world.fleet, [grant]), [votes(DONE, GONE, DONE)])
+    assert extension.reason is LossReason.BROKEN
+    (extension,) = world.run(renew(world.fleet, [grant]), [votes(DONE, None, DONE)])
+    assert (extension.reason, extension.valid_until) == (None, None), "nobody can tell"
+    (extension,) = world.run(renew(world.fleet, [grant]), [everyone(DONE)])
+    assert extension.valid_until is not None
+    assert grant.on_probation == set()
+    (extension,) = world.run(renew(world.fleet, [grant]), [votes(DONE, GONE, DONE), everyone(DONE)])
+    assert extension.valid_until is not None, "it counts again"
+    assert grant.on_probation == {1}
+
+
+def test_probation_lasts_until_the_node_was_heard_in_a_renewal_that_succeeded() -> None:
+    world = World(5)
+    grant = world.grant()
+    world.run(renew(world.fleet, [grant]), [votes(GONE, DONE, DONE, DONE, DONE), everyone(DONE)])
+    world.run(renew(world.fleet, [grant]), [votes(None, DONE, DONE, DONE, DONE)])
+    assert grant.on_probation == {0}
+    (extension,) = world.run(extend_steps(world, grant), [votes(DONE, DONE, DONE, LOST_LINE, LOST_LINE)])
+    assert extension.valid_until is None, "two are sure, and three are needed"
+    (extension,) = world.run(extend_steps(world, grant), [votes(DONE, DONE, DONE, DONE, LOST_LINE)])
+    assert extension.valid_until is not None
+    assert grant.on_probation == set()
+
+
+def extend_steps(world: World, grant: Grant) -> Steps[list[Extension]]:
+    """The holder's extension, in the form of the keeper's."""
+    return [(yield from extend(world.fleet, grant, 10.0))]
+
+
+def test_a_node_in_quarantine_needs_no_probation() -> None:
+    """It votes for nobody, for longer than that; and nodes that restart one after another are not held up."""
+    world = World(3)
+    grant = world.grant()
+    world.run(renew(world.fleet, [grant]), [votes(QUARANTINE, DONE, DONE), everyone(DONE)])
+    assert grant.on_probation == set()
+    (extension,) = world.run(renew(world.fleet, [grant]), [votes(DONE, QUARANTINE, DONE), everyone(DONE)])
+    assert extension.valid_until is not None
+    (extension,) = world.run(renew(world.fleet, [grant]), [votes(QUARANTINE, QUARANTINE, DONE)])
+    assert extension.reason is LossReason.UNREACHABLE

@@ -15,7 +15,7 @@ from quorumlock.guards.sql.table import stale
 
 def linger() -> None:
     """Where a right guard has the row locked, or would not be."""
-    time.sleep(random.random() * 0.01)
+    time.sleep(random.random() * 0.05)
 
 
 class Unlocked(SQLGuard):

@@ -17,7 +17,7 @@ import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,19 +129,25 @@ def _attempt(connection: Any, write: Write, fence: int) -> str:
                 return f"error {error!r}".replace("\n", " ")
 
 
-def _be_a_writer(
-    number: int, store: str, where: str, write: Write, every: int, log: int, begin: float, seed: str
-) -> None:
-    random.seed(f"{seed}/{number}")
-    connection = connect(store, where)
-    for current in range(number % every, ROUNDS, every):
-        time.sleep(max(0.0, begin + (current + random.random()) * ROUND - time.monotonic()))
-        order = random.Random(f"{seed}/{current}").sample(range(WRITERS), WRITERS)
+def _be_a_writer(number: int, connection: Any, write: Write, rounds: Iterable[int], how: How) -> None:
+    random.seed(f"{how.seed}/{number}")
+    for current in rounds:
+        time.sleep(max(0.0, how.begin_at + (current + random.random()) * ROUND - time.monotonic()))
+        order = random.Random(f"{how.seed}/{current}").sample(range(WRITERS), WRITERS)
         fence = current * WRITERS + order[number] + 1
         said = _attempt(connection, write, fence)
         # One write to a file opened for appending: it is there whole, even if its writer is killed right after.
-        os.write(log, f"{fence} {said}\n".encode())
+        os.write(how.log, f"{fence} {said}\n".encode())
     connection.close()
+
+
+@dataclass(frozen=True)
+class How:
+    """What all writers of a contest share."""
+
+    log: int
+    begin_at: float
+    seed: str
 
 
 def main(store: str, where: str, name: str, log: str, seed: str) -> None:
@@ -149,24 +155,28 @@ def main(store: str, where: str, name: str, log: str, seed: str) -> None:
     every = 5 if name == "mark" else 1  # marks have no order: with everybody at it, hardly anybody gets to write
     connect(store, where).close()  # imports the driver once, for all of them
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    begin = time.monotonic() + 0.3
+    how = How(out, time.monotonic() + 0.3, seed)
+    chance = random.Random(seed)
+    victims = chance.sample(range(WRITERS), KILLS)
     running = []
     for number in range(WRITERS):
+        # A victim writes until it is killed, however late that is on a busy machine.
+        rounds = (
+            itertools.count(number % every, every) if number in victims else range(number % every, ROUNDS, every)
+        )
         pid = os.fork()
         if not pid:
             try:
                 ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it ends with its parent
-                _be_a_writer(number, store, where, write, every, out, begin, seed)
+                _be_a_writer(number, connect(store, where), write, rounds, how)
                 os._exit(0)
             except BaseException as error:
                 os.write(out, f"0 error {error!r}\n".encode())
                 os._exit(1)
         running.append(pid)
-    chance = random.Random(seed)
-    victims = chance.sample(running, KILLS)
-    for at, pid in zip(sorted(chance.random() for _ in victims), victims, strict=True):
-        time.sleep(max(0.0, begin + at * ROUNDS * ROUND - time.monotonic()))
-        os.kill(pid, signal.SIGKILL)  # not waited for yet, so the number is still its own
+    for at, number in zip(sorted(chance.random() for _ in victims), victims, strict=True):
+        time.sleep(max(0.0, how.begin_at + at * ROUNDS * ROUND - time.monotonic()))
+        os.kill(running[number], signal.SIGKILL)  # not waited for yet, so the number is still its own
     killed = sum(os.WIFSIGNALED(os.waitpid(pid, 0)[1]) for pid in running)
     print(killed)
 

@@ -192,7 +192,7 @@ class InPlace(FileGuard):
             with open(self.path, "wb", buffering=0) as file:
                 for start in range(0, len(written), 100):
                     file.write(written[start : start + 100])
-                    time.sleep(random.random() * 0.001)
+                    time.sleep(random.random() * 0.004)
 
 
 # HTTP: light clients; the service carries the chain on.

@@ -32,8 +32,8 @@ from quorumlock.guards import Claim
 ROOT = Path(__file__).parents[2]
 WRITERS = 50
 ROUND = 2.0
-"""Seconds that a round takes at most. In each, every writer tries once, soon or a little later. The fences of the rounds
-grow, those within a round are shuffled. On a slow machine a round takes longer, but whoever has its highest fence wins."""
+"""Seconds that a round takes at most. In each, every writer tries once, sooner or later. The fences of the rounds
+grow, those within one are shuffled. On a slow machine it takes longer, but who has the highest fence wins."""
 KILLS, ACCEPTED = 20, 8
 """A run goes on until it has seen so many, however slow the machine is."""
 LONGEST = 40.0

@@ -98,28 +98,6 @@ def test_a_restarted_node_is_healed_by_an_extension_and_votes_for_nobody(
 
 
 @pytest.mark.one_kind
-def test_a_lease_survives_a_rolling_restart(make_servers: Make, connect: Connect) -> None:
-    """All nodes restart empty, one after the other, a quarantine apart, while A extends."""
-    fleet = make_servers(3)
-    locks = connect(fleet, max_ttl=0.5, node_timeout=0.1)
-    rival = connect(fleet, max_ttl=0.5, node_timeout=0.1)
-    lease = locks.lock("a", ttl=0.5, keep=False).acquire()
-    for server in fleet.servers:
-        server.restart()
-        end = time.monotonic() + 0.6
-        while time.monotonic() < end:
-            lease.extend()
-            try:
-                assert rival.lock("a", ttl=0.5).try_acquire() is None
-            except NoQuorum:
-                pass  # while a node is in quarantine, the two others may not both be heard in time
-            time.sleep(0.03)
-        assert eventually(lambda server=server: get(server, "a") == lease.token, 0.3)  # type: ignore[misc]
-    lease.release()
-    rival.lock("a", ttl=0.5).acquire(timeout=1).release()
-
-
-@pytest.mark.one_kind
 def test_a_marker_that_survived_a_restart_does_not_count(make_servers: Make, connect: Connect) -> None:
     """fsync-loss: everything is back but perhaps the last second. The run id has changed."""
     fleet = make_servers(3, "--appendonly", "yes")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -18,17 +17,18 @@ from quorumlock.core.renewal import Extension
 from quorumlock.core.votes import Cause
 from quorumlock.lab.servers import Servers, free_port
 
-from .tools import get
+from .tools import eventually, get
 
 pytestmark = pytest.mark.live
 
 Connect = Callable[..., quorumlock.Locker]
 
 
-def test_a_break_is_not_undone_by_a_healing_under_way(
-    servers: Servers, connect: Connect, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("how", ["broken", "deleted"])
+def test_what_was_forced_open_is_not_undone_by_a_healing_under_way(
+    servers: Servers, connect: Connect, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Node 0 has forgotten the lock, 1 and 2 renew it; a pause; the lock is broken on 0 and 1; node 0 is healed."""
+    """Node 0 has forgotten the lock, 1 and 2 renew it; a pause; it is gone from 0 and 1; then node 0 is healed."""
     extended, go = threading.Event(), threading.Event()
     heal = renewal.heal
 
@@ -45,15 +45,17 @@ def test_a_break_is_not_undone_by_a_healing_under_way(
     lease = locks.lock("a", ttl=1, on_lost=lambda _: told.set()).acquire()
     servers[0].command("DEL", "a")
     assert extended.wait(5)
-    cut_off.break_("a")
+    if how == "broken":
+        cut_off.break_("a")
+    else:
+        servers[1].command("DEL", "a")
     assert get(servers[2], "a") == lease.token, "a minority still has it"
     go.set()
     assert told.wait(5), "the holder goes on"
     with pytest.raises(quorumlock.LeaseLost) as lost:
         lease.check()
     assert lost.value.reason is LossReason.BROKEN
-    time.sleep(0.1)
-    assert get(servers[0], "a") is None
+    assert eventually(lambda: get(servers[0], "a") is None)
     following = locks.lock("a", ttl=1).acquire(timeout=3)
     assert following.fence > lease.fence
     servers[0].command("DEL", "a")

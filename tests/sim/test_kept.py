@@ -183,10 +183,12 @@ def test_a_renewal_by_fewer_than_a_majority_makes_two_holders(monkeypatch: pytes
     """Canary: one vote less is enough."""
     judged = renewal.judged
 
-    def lenient(fleet_: fleet.Fleet, tally: Tally, before: float, until: float, now: float) -> Extension:
+    def lenient(
+        fleet_: fleet.Fleet, tally: Tally, before: float, until: float, now: float, on_probation: frozenset[int]
+    ) -> Extension:
         if tally.heard >= tally.needed - 1 and now < before:
             return Extension(tally, valid_until=until)
-        return judged(fleet_, tally, before, until, now)
+        return judged(fleet_, tally, before, until, now, on_probation)
 
     monkeypatch.setattr(renewal, "judged", lenient)
     assert any(simulate(seed)[0].overlaps() for seed in range(40))

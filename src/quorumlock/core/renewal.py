@@ -10,6 +10,12 @@ Rules, beside those of `redlock.py`:
    extend meanwhile.
 4. Healing follows a successful extension and never counts towards it. What was released while it was being healed
    is released again, behind the healing.
+5. Nor does it count towards the next one. The healing may have come late:
+
+       nodes 1 and 2 renew, 0 has forgotten · the lock is deleted on 1 · node 0 is healed · 0 and 2 renew
+
+   It was gone from a majority, and stays lost. So a node that was healed is on probation, until a majority without
+   it has renewed. (In quarantine it votes for nobody anyhow, for longer than that.)
 """
 
 from __future__ import annotations
@@ -47,13 +53,13 @@ def extend(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:
     request = Extend((kept(grant, ttl),), shorten=ttl < grant.ttl)
     grant.valid_until = min(before, until)
     grant.ttl = min(grant.ttl, ttl)
-    tally = fleet.tally()
+    tally = Tally(fleet.nodes, fleet.majority, patient=bool(grant.on_probation))
     grant.extending = True
     try:
         yield Round(fleet.to_all(request), tally, fleet.timeout(ttl), grant.route)
     finally:
         grant.extending = False
-    extension = judged(fleet, tally, before, until, fleet.clock())
+    extension = judged(fleet, tally, before, until, fleet.clock(), grant.on_probation)
     if extension.valid_until is not None:
         grant.valid_until = until
         grant.ttl = ttl
@@ -81,7 +87,7 @@ def renew(fleet: Fleet, grants: Sequence[Grant]) -> Steps[list[Extension]]:
     now = fleet.clock()
     for i, (grant, before, ttl) in enumerate(zip(grants, befores, ttls, strict=True)):
         until = valid_until(started_at, ttl, fleet.drift)
-        extension = judged(fleet, tally if alike else tally.part(i), before, until, now)
+        extension = judged(fleet, tally if alike else tally.part(i), before, until, now, grant.on_probation)
         if grant.extensions != begun[i]:
             # What was heard is not about the lease as it is now: it neither counts, nor is anything healed for it.
             extension = Extension(fleet.tally(), valid_until=grant.valid_until)
@@ -101,14 +107,17 @@ def kept(grant: Grant, ttl: float) -> Kept:
     return Kept(grant.name, grant.token, round(ttl * 1000), grant.fence)
 
 
-def judged(fleet: Fleet, tally: Tally, before: float, until: float, now: float) -> Extension:
+def judged(
+    fleet: Fleet, tally: Tally, before: float, until: float, now: float, on_probation: frozenset[int]
+) -> Extension:
     """What the votes on one lease mean, if it was valid until `before` and would now be until `until`."""
     if now >= before:
         return Extension(tally, reason=LossReason.EXPIRED)
-    if tally.won:
+    unsure = sum(node in on_probation for node, _ in tally.granted()) if on_probation else 0
+    if tally.won if not unsure else tally.heard - unsure >= tally.needed:
         return Extension(tally, valid_until=until)
     gone = len(tally.caused(Cause.HELD) + tally.caused(Cause.ABSENT) + tally.caused(Cause.OTHER_KIND))
-    left = len(fleet.nodes) - gone
+    left = len(fleet.nodes) - gone - unsure
     if left < fleet.majority:
         # By our clock it had time left: if nobody has it now, somebody forced it open.
         return Extension(tally, reason=LossReason.TAKEN if tally.caused(Cause.HELD) else LossReason.BROKEN)
@@ -124,7 +133,11 @@ def heal(fleet: Fleet, grants: Sequence[Grant], extensions: Sequence[Extension],
     """For each node, the leases it has forgotten."""
     for i, (grant, extension) in enumerate(zip(grants, extensions, strict=True)):
         if extension.valid_until is not None and not grant.over and fleet.clock() < grant.valid_until:
-            for node in extension.tally.caused(Cause.ABSENT) + extension.tally.caused(Cause.QUARANTINE):
+            absent = extension.tally.caused(Cause.ABSENT)
+            if absent or grant.on_probation:
+                sure = {node for node, _ in extension.tally.granted()}
+                grant.on_probation = (grant.on_probation - sure) | frozenset(absent)
+            for node in absent + extension.tally.caused(Cause.QUARANTINE):
                 forgotten[node].append(i)
                 grant.healed = True
     if not any(forgotten):

@@ -68,11 +68,11 @@ def forced_open(stage: Stage) -> None:
     held = a.take(ttl=MAX_TTL, keep=True)
     wait_for(lambda: len(voters(stage, held)) == count, "all nodes have the lock")
     ears = {index: stage.enter(Ear(fleet[index])) for index in reached}
-    if contended := stage.draw.random() < 0.5:
+    if contended := stage.draw.random() < 0.35:
         stage.rivals(2)
     wait_for_renewal(stage, a)
     forced_at = now()
-    if stage.draw.random() < 0.5:
+    if stage.draw.random() < 0.35:
         admin.locks.break_(NAME)
     else:
         for index in reached:
