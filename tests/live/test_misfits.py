@@ -130,6 +130,18 @@ def test_other_terms_are_refused(servers: Servers, connect: Connect) -> None:
     connect(servers.urls[:3], fleet="shop").lock("a", ttl=1).acquire(timeout=1).release()
 
 
+def test_a_node_of_a_newer_version_is_refused_and_left_as_it_is(servers: Servers, connect: Connect) -> None:
+    connect(servers.urls[:3]).lock("a", ttl=1).acquire().release()
+    newer = "0 1000 2 and whatever comes then"
+    servers[1].command("SET", "ql:node", newer)
+    assert "format 2" in (said := refused(connect(servers.urls[:3])))
+    assert "upgrade" in said
+    with pytest.raises(ConfigurationError, match="upgrade"):
+        connect(servers.urls[:3]).init_fleet(force=True)
+    assert get(servers[1], "ql:node") == newer
+    assert get(servers[0], "ql:node") != newer
+
+
 def test_a_client_of_part_of_the_list_is_refused_while_others_lock(servers: Servers, connect: Connect) -> None:
     """A shares three of B's five nodes: B must not get a majority of five on the rest."""
     connect(servers.urls[:3]).lock("a", ttl=1, keep=False).acquire()
