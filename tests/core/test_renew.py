@@ -273,13 +273,16 @@ def extend_steps(world: World, grant: Grant) -> Steps[list[Extension]]:
     return [(yield from extend(world.fleet, grant, 10.0))]
 
 
-def test_a_node_in_quarantine_needs_no_probation() -> None:
-    """It votes for nobody, for longer than that; and nodes that restart one after another are not held up."""
+def test_the_probation_of_a_node_in_quarantine_is_over_before_it_votes() -> None:
+    """So that nodes which restart one after another are not held up."""
     world = World(3)
     grant = world.grant()
-    world.run(renew(world.fleet, [grant]), [votes(QUARANTINE, DONE, DONE), everyone(DONE)])
-    assert grant.on_probation == set()
-    (extension,) = world.run(renew(world.fleet, [grant]), [votes(DONE, QUARANTINE, DONE), everyone(DONE)])
+    missing = said(Cause.FORGOTTEN)
+    world.run(renew(world.fleet, [grant]), [votes(missing, DONE, DONE), everyone(DONE)])
+    assert grant.on_probation == {0}
+    world.run(renew(world.fleet, [grant]), [votes(QUARANTINE, DONE, DONE)])
+    assert grant.on_probation == set(), "it has the lock, and is not healed again"
+    (extension,) = world.run(renew(world.fleet, [grant]), [votes(DONE, missing, DONE), everyone(DONE)])
     assert extension.valid_until is not None
-    (extension,) = world.run(renew(world.fleet, [grant]), [votes(QUARANTINE, QUARANTINE, DONE)])
+    (extension,) = world.run(renew(world.fleet, [grant]), [votes(missing, QUARANTINE, DONE)])
     assert extension.reason is LossReason.UNREACHABLE

@@ -14,8 +14,8 @@ Rules, beside those of `redlock.py`:
 
        nodes 1 and 2 renew, 0 has forgotten · the lock is deleted on 1 · node 0 is healed · 0 and 2 renew
 
-   It was gone from a majority, and stays lost. So a node that was healed is on probation, until a majority without
-   it has renewed. (In quarantine it votes for nobody anyhow, for longer than that.)
+   It was gone from a majority, and stays lost. So a node that was healed is on probation, until it is heard in a
+   round in which a majority without it has renewed. (For a node in quarantine that is over long before it votes.)
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def judged(
     if left < fleet.majority:
         # By our clock it had time left: if nobody has it now, somebody forced it open.
         return Extension(tally, reason=LossReason.TAKEN if tally.caused(Cause.HELD) else LossReason.BROKEN)
-    if left - len(tally.caused(Cause.QUARANTINE)) < fleet.majority:
+    if left - len(tally.caused(Cause.QUARANTINE) + tally.caused(Cause.FORGOTTEN)) < fleet.majority:
         # A quarantine lasts for longer than any lease: these nodes will not answer in time.
         return Extension(tally, reason=LossReason.UNREACHABLE)
     return Extension(tally)
@@ -133,11 +133,12 @@ def heal(fleet: Fleet, grants: Sequence[Grant], extensions: Sequence[Extension],
     """For each node, the leases it has forgotten."""
     for i, (grant, extension) in enumerate(zip(grants, extensions, strict=True)):
         if extension.valid_until is not None and not grant.over and fleet.clock() < grant.valid_until:
-            absent = extension.tally.caused(Cause.ABSENT)
+            tally = extension.tally
+            absent = tally.caused(Cause.ABSENT) + tally.caused(Cause.FORGOTTEN)
             if absent or grant.on_probation:
-                sure = {node for node, _ in extension.tally.granted()}
+                sure = {node for node, _ in tally.granted()}.union(tally.caused(Cause.QUARANTINE))
                 grant.on_probation = (grant.on_probation - sure) | frozenset(absent)
-            for node in absent + extension.tally.caused(Cause.QUARANTINE):
+            for node in absent:
                 forgotten[node].append(i)
                 grant.healed = True
     if not any(forgotten):

@@ -24,6 +24,7 @@ class Cause(enum.Enum):
     ABSENT = "does not have the lock"
     CHANGED = "has granted it again since"
     QUARANTINE = "is in quarantine"
+    FORGOTTEN = "is in quarantine, and has forgotten the lock"
     MISFIT = "does not fit this client"
     UNSUPPORTED = "cannot be used"
     STRANGER = "does not know this client's fleet"
@@ -38,6 +39,7 @@ class Cause(enum.Enum):
 UNABLE = frozenset(
     {
         Cause.QUARANTINE,
+        Cause.FORGOTTEN,
         Cause.MISFIT,
         Cause.UNSUPPORTED,
         Cause.OTHER_KIND,

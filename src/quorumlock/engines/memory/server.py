@@ -206,8 +206,8 @@ class ServerDouble:
     def _extend(self, keys: list[bytes], argv: list[bytes]) -> Reply:
         fence_ttl_ms, *told, shorten, expected = argv
         refusal = self._not_standing(self._text(keys[2]), expected)
-        if refusal:
-            return [1, b"q" * (len(told) // 3)] if refusal[0] == QUARANTINE else refusal
+        if refusal and refusal[0] != QUARANTINE:
+            return refusal
         said = b""
         for lock, fence_key, token, ttl_ms, fence in _each(keys, told):
             holder = self._text(lock)
@@ -215,7 +215,9 @@ class ServerDouble:
                 if shorten == b"1" or self._pttl(lock) < int(ttl_ms):
                     self._set(lock, token, int(ttl_ms))
                 self._raise_fence(fence_key, int(self._text(fence_key) or 0), int(fence), fence_ttl_ms)
-                said += b"y"
+                said += b"q" if refusal else b"y"
+            elif refusal:
+                said += b"m"
             elif holder is not None:
                 said += b"n"
             else:

@@ -37,9 +37,14 @@ _UNMARKED = (*FREE, Join)
 _EMPTY_ARGUMENT = len(b"$0\r\n\r\n")
 
 _AGREED = Cause.AGREED
-_SAID = dict(
-    zip(b"ynakq", (Cause.AGREED, Cause.HELD, Cause.ABSENT, Cause.OTHER_KIND, Cause.QUARANTINE), strict=True)
-)
+_SAID = {
+    ord("y"): Cause.AGREED,
+    ord("n"): Cause.HELD,
+    ord("a"): Cause.ABSENT,
+    ord("k"): Cause.OTHER_KIND,
+    ord("q"): Cause.QUARANTINE,
+    ord("m"): Cause.FORGOTTEN,
+}
 """What a letter says of one of many leases."""
 
 _REFUSALS = {
@@ -201,7 +206,7 @@ def decode_release(reply: Any) -> Answer:
 def decode_many(reply: Any, count: int) -> Answer:
     """What the reply to a request about `count` leases means."""
     match reply if type(reply) is list else None:
-        case [1, bytes(said)] if len(said) == count and not said.strip(b"ynakq"):
+        case [1, bytes(said)] if len(said) == count and not said.strip(b"ynakqm"):
             return of_each([_SAID[letter] for letter in said])
         case [1, _]:
             return _unexpected(reply)

@@ -1,18 +1,15 @@
 -- KEYS lock, fence, marker; then lock, fence of every further lease
 -- ARGV fence_ttl_ms; token, ttl_ms, fence of every lease; shorten (1 or 0), marker
 -- answers {1, said} · {-1} stranger
---   said, a letter for each lease: y renewed · n another's · a absent · q in quarantine · k another kind
+--   said, a letter for each lease: y renewed · n another's · a absent · k another kind
+--     in quarantine: q renewed, but this is no vote · m missing, whatever a disk may have brought back instead
 
-local count = (#ARGV - 3) / 3
-if refusal then
-  -- What a quarantined node restored from disk is not to be trusted: it counts as having nothing.
-  if refusal[1] == QUARANTINE then return {1, string.rep('q', count)} end
-  return refusal
-end
+local quarantined = refusal and refusal[1] == QUARANTINE
+if refusal and not quarantined then return refusal end
 
 local shorten = ARGV[#ARGV - 1] == '1'
 local said = {}
-for i = 1, count do
+for i = 1, (#ARGV - 3) / 3 do
   local at = i == 1 and 1 or 2 * i
   local lock, fence = KEYS[at], KEYS[at + 1]
   local token, ttl_ms, least = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
@@ -24,7 +21,9 @@ for i = 1, count do
     else
       redis.call('PEXPIRE', fence, ARGV[1])
     end
-    said[i] = 'y'
+    said[i] = quarantined and 'q' or 'y'
+  elseif quarantined then
+    said[i] = 'm'
   elseif seen[1] then
     said[i] = 'n'
   else
