@@ -105,10 +105,11 @@ def test_a_fleet_in_use_is_not_initialised_again_and_the_message_says_who_is_mar
 
 def test_force_marks_a_fleet_in_use() -> None:
     world = World(3)
-    waiting = Answer(Vote.GRANTED, Cause.AGREED, wait_ms=1500)
-    script = [votes(MARKED, MARKED, DONE), everyone(DONE), votes(DONE, waiting, DONE)]
+    closed = [Answer(Vote.GRANTED, Cause.AGREED, wait_ms=wait_ms) for wait_ms in (500, 1500, 0)]
+    script = [votes(MARKED, MARKED, DONE), votes(*closed), votes(*closed)]
     assert world.run(initialise(world.fleet, True), script) == 1.5
-    assert asked(world.effects[2]) == dict.fromkeys(range(3), Initialise(True))
+    told = "a node that is new cannot know how long the locks of the old ones live"
+    assert asked(world.effects[2]) == dict.fromkeys(range(3), Initialise(True, 1500)), told
 
 
 @pytest.mark.parametrize("failing", [LOST_LINE, SILENT, MISFIT])
@@ -121,8 +122,12 @@ def test_no_node_begins_to_wait_before_all_are_closed(failing: Answer | None) ->
     assert len(world.effects) == 2
 
 
-def of_fleet(name: str, nodes: int, closed: bool = False) -> Answer:
-    return MARKED._replace(member=Member(name, nodes, closed))
+def of_fleet(name: str, nodes: int) -> Answer:
+    return MARKED._replace(member=Member(name, nodes))
+
+
+def mine(name: str = "", nodes: int = 0, closed: bool = False) -> Answer:
+    return MARKED._replace(member=Member(name, nodes, mine=True, closed=closed))
 
 
 @pytest.mark.parametrize(
@@ -135,8 +140,14 @@ def of_fleet(name: str, nodes: int, closed: bool = False) -> Answer:
         ([of_fleet("old", 5)] * 3, False),
         ([of_fleet("old", 5)] * 2 + [DONE], True),
         ([of_fleet("old", 5)] * 2 + [of_fleet("else", 5)], True),
-        ([of_fleet("old", 3), of_fleet("new", 3, closed=True), DONE], False),
         ([MARKED] * 3, False),
+        ([mine()] * 3, False),
+        ([mine("old", 3), mine(closed=True), mine()], False),
+        ([mine("old", 3, closed=True), mine(closed=True), mine()], False),
+        ([mine("old", 3, closed=True), mine(closed=True), DONE], True),
+        ([mine("named", 3), DONE, DONE], True),
+        ([mine("named", 3), mine("named", 3), DONE], False),
+        ([mine("named", 3), mine("old", 3, closed=True), mine(closed=True)], False),
     ],
     ids=str,
 )

@@ -284,5 +284,14 @@ def test_the_probation_of_a_node_in_quarantine_is_over_before_it_votes() -> None
     assert grant.on_probation == set(), "it has the lock, and is not healed again"
     (extension,) = world.run(renew(world.fleet, [grant]), [votes(DONE, missing, DONE), everyone(DONE)])
     assert extension.valid_until is not None
-    (extension,) = world.run(renew(world.fleet, [grant]), [votes(missing, QUARANTINE, DONE)])
-    assert extension.reason is LossReason.UNREACHABLE
+
+
+@pytest.mark.parametrize(("wait_ms", "reason"), [(4_900, None), (5_100, LossReason.UNREACHABLE)])
+def test_nodes_in_quarantine_are_waited_for_if_it_ends_before_the_lease_does(
+    wait_ms: int, reason: LossReason | None
+) -> None:
+    world = World(3)
+    forgot = said(Cause.FORGOTTEN)._replace(wait_ms=60_000)
+    here = QUARANTINE._replace(wait_ms=wait_ms)
+    (extension,) = world.run(renew(world.fleet, [world.grant(left=5.0)]), [votes(forgot, here, DONE)])
+    assert (extension.reason, extension.valid_until) == (reason, None)

@@ -84,7 +84,7 @@ class Pair:
         return self.double.execute(reader.gets())
 
     def join(self) -> tuple[Any, Any]:
-        real, double = self.ask(Join())
+        real, double = self.ask(Join(enter=True))
         self.markers = (real[1], double[1])
         return real, double
 
@@ -132,7 +132,8 @@ def near(mine: Any, other: Any) -> bool:
 def words(reply: Any) -> list[bytes]:
     """What of a join's answer must be the same: all but times and identity."""
     marker = reply[1].split()
-    return [reply[0], *marker[1:8]]
+    span_ms = [b"%d" % round(int(word), -3) for word in marker[1:2]]  # of a node that waits: what is left
+    return [reply[0], *span_ms, *marker[2:8], *(word for word in marker[8:] if word.startswith(b"from:"))]
 
 
 NAMES = ("a", "b", "c")
@@ -244,14 +245,15 @@ def test_the_random_commands_are_of_every_kind_and_get_every_answer(real: Real) 
 @pytest.mark.parametrize("quarantine", [True, False])
 def test_joining_means_the_same(real: Real, quarantine: bool) -> None:
     pair = Pair(real, quarantine=quarantine)
-    new = (Survey(), Initialise(False), Survey(), Initialise(False), Join())
-    for request in (*new, Close(), Survey(), Join(), Close(), Initialise(True), Join()):
+    new = (Survey(), Join(), Initialise(False), Survey(), Initialise(False), Initialise(True), Join())
+    change = (Close(), Survey(), Join(), Close(), Initialise(True, 70_000), Initialise(True), Close())
+    for request in (*new, *change, Initialise(True), Join(), Join(enter=True)):
         mine, other = pair.ask(request)
         assert words(mine) == words(other), request
     pair.plain("FLUSHALL")
-    for _ in range(2):
-        mine, other = pair.join()
-        assert words(mine) == words(other)
+    for request in (Join(), Join(enter=True), Join()):
+        mine, other = pair.ask(request)
+        assert words(mine) == words(other), request
     # Another client with other terms is told so, by both.
     other_terms: list[dict[str, Any]] = [
         {"nodes": 5}, {"fleet": "else"}, {"max_ttl": 30}, {"durable": True}, {"quarantine": not quarantine},
@@ -261,11 +263,20 @@ def test_joining_means_the_same(real: Real, quarantine: bool) -> None:
             "prefix": "p:", "fleet": "fleet", "nodes": 3, "max_ttl": 60, "fence_ttl": 240, "durable": False,
             "quarantine": quarantine,
         }  # fmt: skip
-        pair.wire = Wire(**(given | terms))
+        ours, theirs = Wire(**given), Wire(**(given | terms))
+        pair.wire = theirs
         mine, other = pair.ask(Join())
         assert words(mine) == words(other), terms
         ignored = not quarantine and terms.keys() & {"max_ttl", "durable"}
         assert (mine[0] == b"misfit") != bool(ignored), terms
+        # They change the fleet; somebody else comes between; and it is changed back.
+        for pair.wire, request in (
+            (theirs, Close()), (ours, Close()), (ours, Initialise(True)), (theirs, Close()),
+            (theirs, Initialise(True)), (theirs, Join()), (ours, Close()), (ours, Survey()),
+            (ours, Initialise(True)),
+        ):  # fmt: skip
+            mine, other = pair.ask(request)
+            assert words(mine) == words(other), (terms, request)
 
 
 def test_a_clock_that_stepped_back_does_not_prolong_quarantine(real: Real) -> None:
@@ -284,6 +295,15 @@ def test_a_clock_that_stepped_back_does_not_prolong_quarantine(real: Real) -> No
     assert mine[0] == other[0] == b"known"
     left_ms = [reply[1] for reply in pair.ask(Look("a"))]
     assert all(59_000 < left <= 60_000 for left in left_ms)
+
+
+def test_a_healing_that_comes_late_leaves_a_later_holder_alone_also_in_quarantine(real: Real) -> None:
+    pair = Pair(real, quarantine=True)
+    pair.join()
+    now = int(time.time() * 1_000_000)
+    mine, later = Kept("a", "t1", 20_000, now), Kept("a", "t2", 20_000, now + 5)
+    for lease, letters in ((mine, b"y"), (later, b"y"), (mine, b"n"), (later, b"y")):
+        assert [reply[1] for reply in pair.ask(Heal((lease,)))] == [letters, letters]
 
 
 def test_expiry_is_the_same(real: Real) -> None:

@@ -186,7 +186,7 @@ def test_a_majority_that_forgot_grants_nothing_until_old_locks_are_over(
         locks.lock("a").try_acquire()
     with pytest.raises(LeaseLost) as gone:
         lease.extend()
-    assert gone.value.reason is LossReason.BROKEN
+    assert gone.value.reason is LossReason.UNREACHABLE
     engine.clock.advance(MAX_TTL - 1)
     with pytest.raises(NoQuorum, match="quarantine"):
         locks.lock("a").try_acquire()

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from quorumlock import ConfigurationError, EngineTimeout, StaleFence
+from quorumlock import ConfigurationError, EngineError, EngineTimeout, StaleFence
 from quorumlock.guards import AsyncFileGuard, Claim, FileGuard
 
 from .fronts import forked
@@ -357,3 +357,18 @@ def test_cancelled_before_the_block_begins_nothing_is_left(path: Path) -> None:
 
     asyncio.run(main())
     assert drafts(path) == []
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("what", ["a pipe", "a folder", "brackets"])
+def test_a_mark_that_is_none_keeps_nobody_waiting(path: Path, what: str) -> None:
+    mark = Path(f"{path}.fence")
+    if what == "a pipe":
+        os.mkfifo(mark)
+    elif what == "a folder":
+        mark.mkdir()
+    else:
+        mark.write_text("[" * 50_000)
+    with pytest.raises(EngineError, match="holds no fence"):
+        FileGuard(path).write(CURRENT, b"new")
+    assert not path.exists()

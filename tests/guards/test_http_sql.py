@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from quorumlock.guards import Claim, SQLFences
+from quorumlock.guards import Claim, FencingMiddleware, SQLFences, fencing_headers
 
-from .databases import Database
 from .sql_fixtures import Find, empty
+from .test_http_middleware import App, ask, problem
 from .test_http_stores import admitted, waits
 
 SEVEN, EIGHT = Claim("report", 7), Claim("report", 8)
@@ -45,24 +44,12 @@ WAYS: dict[str, Callable[[int, Path], Connect]] = {
 }
 
 
-def emptied(kind: str, server: Database) -> None:
-    """PostgreSQL opens its port, and says for a moment that it is starting up."""
-    for _ in range(200):
-        try:
-            empty(kind, server)
-            break
-        except psycopg.OperationalError as error:
-            if "starting up" not in str(error):
-                raise
-        time.sleep(0.05)
-
-
 @pytest.fixture(params=WAYS)
 def store(request: pytest.FixtureRequest, find_database: Find, tmp_path: Path) -> SQLFences:
     kind = request.param.partition(" ")[0]
     server = find_database(kind)
     if server is not None:
-        emptied(kind, server)
+        empty(kind, server)
     return SQLFences(WAYS[request.param](server.port if server else 0, tmp_path / "fences.db"))
 
 
@@ -90,3 +77,13 @@ def test_a_missing_table_is_told(store: SQLFences) -> None:
             await admitted(store, SEVEN)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("resource", ["a\0b", "a" * 256])
+def test_a_resource_that_cannot_be_stored_is_the_clients_mistake(resource: str, tmp_path: Path) -> None:
+    store = SQLFences(lambda: aiosqlite.connect(tmp_path / "fences.db"))
+    asyncio.run(store.create())
+    app = App()
+    answer = ask(FencingMiddleware(app, store=store), fencing_headers(Claim(resource, 5)))
+    assert problem(answer) == (400, "fence-malformed")
+    assert app.seen == []

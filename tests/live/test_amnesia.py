@@ -165,3 +165,24 @@ def test_a_deleted_marker_is_a_loss_of_memory(servers: Servers, connect: Connect
         server.command("DEL", "ql:node")
     with pytest.raises(NoQuorum, match="quarantine"):
         locks.lock("a", ttl=1).acquire(timeout=0.1)
+
+
+@pytest.mark.one_kind
+def test_a_node_that_is_always_the_last_to_answer_is_healed_by_its_holder(
+    make_servers: Make, connect: Connect, put_proxy: Put
+) -> None:
+    """Nobody waits for it, and its answers come when the extension is over."""
+    fleet = make_servers(3)
+    slow = put_proxy(fleet[0])
+    locks = connect([slow.url, *fleet.urls[1:]], fleet="slow", node_timeout=0.5)
+    lease = locks.lock("a", ttl=1, keep=False).acquire(timeout=2)
+    slow.delay = 0.02
+    fleet[0].command("DEL", "a")
+
+    def healed() -> bool:
+        time.sleep(0.03)
+        lease.extend()
+        return get(fleet[0], "a") == lease.token
+
+    assert eventually(healed, 3)
+    lease.release()

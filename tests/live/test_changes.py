@@ -12,7 +12,7 @@ import pytest
 import quorumlock
 from quorumlock import ConfigurationError, LeaseLost, LockError, NoQuorum
 from quorumlock.core import fleet
-from quorumlock.core.effects import Round, Steps
+from quorumlock.core.effects import Effect, Round, Steps
 from quorumlock.core.requests import Close, Initialise, Request
 from quorumlock.lab.servers import Server, Servers
 from tests.proxy import Proxy
@@ -177,3 +177,137 @@ def test_a_node_is_replaced_behind_a_named_fleet_without_a_pause(make_servers: M
         assert get(servers[3], "ql:node") is not None
     assert len(spans) == 1, "the lease was lost"
     new.lock("a", ttl=0.4).acquire(timeout=2).release()
+
+
+def test_nodes_that_are_new_wait_for_the_locks_of_the_old_ones_too(servers: Servers, connect: Connect) -> None:
+    """One node becomes three, with a much shorter max_ttl: the two new ones alone are a majority."""
+    lease = connect(servers.urls[:1], max_ttl=2).lock("a", ttl=2, keep=False).acquire()
+    new = connect(servers.urls[:3], max_ttl=0.3)
+    assert new.init_fleet(force=True) > 1.8
+    following = new.lock("a", ttl=0.3).acquire(timeout=10)
+    assert not lease.held
+    assert following.fence > lease.fence
+    following.release()
+
+
+def test_without_quarantine_the_longest_max_ttl_of_all_clients_is_waited_for(
+    servers: Servers, connect: Connect
+) -> None:
+    """There they may differ, and the first one's is in the marker."""
+    connect(servers.urls[:1], max_ttl=0.2).lock("warm", ttl=0.2).acquire().release()
+    connect(servers.urls[:1], max_ttl=3).lock("a", ttl=2, keep=False).acquire()
+    assert connect(servers.urls[:3], max_ttl=0.2).init_fleet(force=True) > 2.8
+
+
+def test_a_client_that_was_left_running_does_not_take_an_emptied_node(servers: Servers, connect: Connect) -> None:
+    """1, 2, 3 became 1, 2, 4; then node 1 is emptied. With it and node 3, an old client would have a majority."""
+    old = connect(servers.urls[:3])
+    old.lock("a", ttl=0.4).acquire().release()
+    new = connect([*servers.urls[:2], servers.urls[3]])
+    new.init_fleet(force=True)
+    new.lock("a", ttl=0.4).acquire(timeout=5).release()
+    servers[0].command("FLUSHALL")
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:
+        with pytest.raises(ConfigurationError):
+            old.lock("a", ttl=0.4).try_acquire()
+        time.sleep(0.05)
+    assert get(servers[0], "ql:node") is None
+
+    def taken_back() -> bool:
+        new.lock("a", ttl=0.4).acquire(timeout=2).release()
+        return get(servers[0], "ql:node") is not None
+
+    assert eventually(taken_back)
+
+
+def test_a_client_with_the_wrong_terms_does_not_take_an_emptied_node(servers: Servers, connect: Connect) -> None:
+    connect(servers.urls[:3]).lock("a", ttl=0.4).acquire().release()
+    servers[0].command("FLUSHALL")
+    wrong = connect(servers.urls[:3], max_ttl=7)
+    for _ in range(3):
+        with pytest.raises(ConfigurationError):
+            wrong.lock("a", ttl=0.4).try_acquire()
+    assert get(servers[0], "ql:node") is None
+    connect(servers.urls[:3]).lock("a", ttl=0.4).acquire(timeout=2).release()
+
+
+def stopped_before(locks: quorumlock.Locker, request: type[Request]) -> Callable[[], float]:
+    """A change that has come as far as that; calling it goes on to the end."""
+    steps = fleet.initialise(locks._fleet, True)
+    pending: list[Effect] = []
+
+    def until_there() -> Steps[None]:
+        for effect in steps:
+            if isinstance(effect, Round) and isinstance(effect.requests[0], request):
+                pending.append(effect)
+                return
+            yield effect
+
+    def rest() -> Steps[float]:
+        yield pending[0]
+        return (yield from steps)
+
+    locks._run(until_there())
+    return lambda: locks._run(rest())
+
+
+def test_of_two_changes_at_once_only_one_succeeds(servers: Servers, connect: Connect) -> None:
+    """One has looked at the nodes; then the other is made, from beginning to end; then the first goes on."""
+    connect(servers.urls[:3]).lock("a", ttl=0.4).acquire().release()
+    one, other = connect([*servers.urls[1:3], servers.urls[4]]), connect([*servers.urls[:2], servers.urls[3]])
+    go_on = stopped_before(one, Close)
+    other.init_fleet(force=True)
+    with pytest.raises(ConfigurationError, match="would go on granting"):
+        go_on()
+    with pytest.raises((ConfigurationError, NoQuorum)):
+        one.lock("a", ttl=0.4).try_acquire()
+
+
+def test_nodes_that_another_change_has_closed_are_left_alone(servers: Servers, connect: Connect) -> None:
+    connect(servers.urls[:3]).lock("a", ttl=0.4).acquire().release()
+    one, other = connect(servers.urls[:4]), connect(servers.urls[:5])
+    go_on = stopped_before(one, Initialise)
+    with pytest.raises(NoQuorum, match="not finished"):
+        other.init_fleet(force=True)
+    assert go_on() > 0.8
+
+
+def test_an_old_attempt_that_is_repeated_does_not_take_nodes_from_who_came_after(
+    servers: Servers, connect: Connect
+) -> None:
+    """1, 2, 4 was begun; then 1, 2, 3, 5, 6 was made instead; then the first is repeated."""
+    connect(servers.urls[:3]).lock("a", ttl=0.4).acquire().release()
+    begun = connect([*servers.urls[:2], servers.urls[3]])
+    stopped_before(begun, Initialise)
+    for server in servers.servers[:2]:
+        server.command("SET", "ql:node", "0 1000 1 made-instead 5 1000 0 1 id")
+    with pytest.raises(ConfigurationError, match="other 3 would go on granting"):
+        begun.init_fleet(force=True)
+
+
+def test_a_change_whose_last_round_was_interrupted_is_repeated(servers: Servers, connect: Connect) -> None:
+    """Node 1 has come to its end, 2 and 4 are closed: of the old fleet only node 2 can be seen."""
+    connect(servers.urls[:3]).lock("a", ttl=0.4).acquire().release()
+    new = connect([*servers.urls[:2], servers.urls[3]])
+    stopped_before(new, Initialise)
+    marker = (get(servers[0], "ql:node") or "").split()
+    servers[0].command("SET", "ql:node", " ".join(["0", *marker[1:8], "id"]))
+    assert new.init_fleet(force=True) > 0.8
+    new.lock("a", ttl=0.4).acquire(timeout=5).release()
+
+
+def test_a_fleet_of_which_a_majority_was_emptied_can_be_changed(servers: Servers, connect: Connect) -> None:
+    connect(servers.urls[:3]).lock("a", ttl=0.4).acquire().release()
+    for server in servers.servers[:2]:
+        server.command("FLUSHALL")
+    new = connect(servers.urls[:3], max_ttl=0.5)
+    assert new.init_fleet(force=True) > 0.8
+    new.lock("a", ttl=0.4).acquire(timeout=5).release()
+
+
+def test_a_fleet_with_a_name_is_not_taken_apart_either(servers: Servers, connect: Connect) -> None:
+    connect(servers.urls[:3], fleet="shop").lock("a", ttl=0.4).acquire().release()
+    with pytest.raises(ConfigurationError, match="would go on granting"):
+        connect(servers.urls[2:5], fleet="shop").init_fleet(force=True)
+    assert connect([*servers.urls[:2], servers.urls[3]], fleet="shop").init_fleet(force=True) > 0.8

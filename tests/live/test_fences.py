@@ -144,3 +144,16 @@ def test_a_second_round_is_needed_only_where_nodes_grant_different_fences(
     following, _ = acquired()
     assert following.fence > fence
     following.release()
+
+
+def test_one_node_that_restarts_empty_does_not_go_back(make_servers: Make, connect: Connect) -> None:
+    """Without quarantine nobody waits; so its own clock counts, and not that of a client that is seconds ahead."""
+    servers = make_servers(1)
+    locks = connect(servers)
+    locks._fleet.wall = lambda: time.time() + 0.2
+    before = locks.lock("a", ttl=1).acquire()
+    before.release()
+    servers[0].restart()
+    after = connect(servers).lock("a", ttl=1).acquire(timeout=5)
+    assert after.fence > before.fence
+    after.release()

@@ -61,7 +61,7 @@ class Node:
         self.wire = wire
         for source in scripts.SOURCES.values():
             self.server.execute([b"SCRIPT", b"LOAD", source.encode()])
-        hello = self._execute(wire.encode(Join()))
+        hello = self._execute(wire.encode(Join(enter=True)))
         self.tail = wire.tail(hello[1])
 
     def _execute(self, packed: bytes) -> list[bytes]:

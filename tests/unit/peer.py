@@ -27,7 +27,9 @@ _NAMES = {
 
 
 def new_node(index: int = 0) -> Node:
-    return Node(index, f"node{index}:6379", TERMS)
+    node, *others = [Node(index + more, f"node{index + more}:6379", TERMS) for more in range(3)]
+    node.mates = [node, *others]
+    return node
 
 
 def hello(status: str = "known", marker: bytes = MARKER, **other: Any) -> list[Any]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from quorumlock.core.requests import Join
 from quorumlock.core.votes import Answer, Cause, Member, Vote
 from quorumlock.engines.redis.node import Hello, Node, Terms
 
@@ -203,16 +204,45 @@ def test_what_is_no_answer_of_join_is_not_taken_for_one(reply: object) -> None:
 @pytest.mark.parametrize(
     ("marker", "member"),
     [
-        (b"0 60000 1 f00d 3 60000 0 1 id", None),
-        (b"0 60000 1 f00d 3 1000 0 1 id", None),
-        (b"9007199254740991 60000 1 f00d 3 60000 0 1 id", Member("f00d", 3, closed=True)),
-        (b"9007199254740991 60000 1 beef 3 60000 0 1 id", Member("beef", 3, closed=False)),
-        (b"0 60000 1 beef 3 60000 0 1 id", Member("beef", 3, closed=False)),
-        (b"0 60000 1 f00d 5 60000 0 1 id", Member("f00d", 5, closed=False)),
+        (b"0 60000 1 f00d 3 60000 0 1 id", Member("", 0, mine=True)),
+        (b"0 60000 1 f00d 3 1000 0 1 id", Member("", 0, mine=True)),
+        (b"9007199254740991 60000 1 f00d 3 60000 0 1 from:beef:5", Member("beef", 5, mine=True, closed=True)),
+        (b"9007199254740991 60000 1 f00d 3 60000 0 1 from::0", Member("", 0, mine=True, closed=True)),
+        (b"0 60000 1 beef 3 60000 0 1 id", Member("beef", 3)),
+        (b"0 60000 1 f00d 5 60000 0 1 id", Member("f00d", 5)),
     ],
 )
-def test_a_survey_tells_members_of_other_fleets(marker: bytes, member: Member | None) -> None:
+def test_a_survey_tells_from_which_fleet_a_node_would_be_taken(marker: bytes, member: Member) -> None:
     answer = fleet()[0].marked(replace(GOOD, status="marked", marker=marker))
     assert answer.cause is Cause.HELD
     assert answer.member == member
     assert answer.wait_ms == 0, "no hundred years"
+
+
+def test_a_node_without_a_marker_is_looked_at_twice_before_it_is_taken() -> None:
+    one, two, three = fleet()
+    free = replace(GOOD, status="free", marker=b"")
+    assert one.next_join(Join(), 2) is None, "nothing is known of the others yet"
+    answer = one.meet(free)
+    assert answer is not None
+    assert answer.cause is Cause.QUARANTINE
+    assert two.meet(replace(GOOD, run_id="run-2")) is None
+    three.health.failed(0.0)
+    assert one.next_join(Join(), 1) == Join()
+    assert one.next_join(Join(), 2) == Join(enter=True)
+    assert one.next_join(Join(enter=True), 3) is None, "somebody took it away again"
+    assert fleet(1)[0].next_join(Join(), 1) == Join(enter=True), "one node has no others to ask"
+
+
+def test_a_node_without_a_marker_is_left_alone_while_another_is_of_another_fleet() -> None:
+    one, two, three = fleet()
+    three.health.failed(0.0)
+    refused(two, replace(GOOD, status="misfit", marker=b"0 1 1 beef 3 60000 0 1 id", run_id="run-2"))
+    two.heard = True
+    assert one.next_join(Join(), 2) is None
+    answer = one.meet(replace(GOOD, status="free", marker=b""))
+    assert answer is not None
+    assert answer.cause is Cause.MISFIT
+    assert "left running" in answer.detail
+    assert two.meet(replace(GOOD, run_id="run-2")) is None
+    assert one.next_join(Join(), 2) == Join(enter=True)

@@ -53,14 +53,15 @@ SAID: list[tuple[Request, Script, tuple[object, ...]]] = [
         scripts.HEAL,
         (7, *MORE[1:], BROKEN, "app:ql:broken:{app:x}", 86_400_000, "me", 10_000, 5, "you", 9_000, 8),
     ),
-    (Break("job", 17), scripts.BREAK, (4, *KEYS[1:], BROKEN, 86_400_000, 17)),
+    (Break("job", 17), scripts.BREAK, (4, *KEYS[1:], BROKEN, 86_400_000, 120_000, 17)),
     (Look("job"), scripts.LOOK, KEYS),
     (Release("job", "me"), scripts.RELEASE, (1, "app:job", "me")),
     (Join(), scripts.JOIN, (1, "app:ql:node", "join", *TERMS)),
+    (Join(enter=True), scripts.JOIN, (1, "app:ql:node", "enter", *TERMS)),
     (Survey(), scripts.JOIN, (1, "app:ql:node", "survey", *TERMS)),
     (Close(), scripts.JOIN, (1, "app:ql:node", "close", *TERMS)),
-    (Initialise(False), scripts.JOIN, (1, "app:ql:node", "init", *TERMS)),
-    (Initialise(True), scripts.JOIN, (1, "app:ql:node", "force", *TERMS)),
+    (Initialise(False), scripts.JOIN, (1, "app:ql:node", "init", *TERMS, 0)),
+    (Initialise(True, 500), scripts.JOIN, (1, "app:ql:node", "force", *TERMS, 500)),
 ]
 
 

@@ -80,17 +80,25 @@ def initialise(fleet: Fleet, force: bool) -> Steps[float]:
     survey = Tally(fleet.nodes, len(fleet.nodes), any_answer=True, patient=True)
     yield from _ask_all(fleet, Survey(), survey, "init_fleet needs an answer of all nodes", "nothing was changed")
     refuse_misfits(survey)
+    wait_ms = 0
     if not force:
         _refuse_used(fleet, survey)
     else:
-        _refuse_fleets_that_go_on(survey)
+        ready = _ready(survey)
+        _refuse_fleets_that_go_on(survey, ready)
         closed = Tally(fleet.nodes, len(fleet.nodes), patient=True)
         rest = "The others grant nothing until init_fleet(force=True) has reached them all: repeat it"
         yield from _ask_all(fleet, Close(), closed, "init_fleet did not reach every node", rest)
+        _refuse_fleets_that_go_on(closed, ready)  # nodes may have changed hands since the survey
+        wait_ms = _longest_wait(closed)
     tally = Tally(fleet.nodes, len(fleet.nodes), patient=True)
     rest = "These grant nothing until it is repeated" if force else "These will wait out their quarantine"
-    yield from _ask_all(fleet, Initialise(force), tally, "init_fleet did not reach every node", rest)
-    return max((answer.wait_ms for answer in tally.answers if answer is not None), default=0) / 1000
+    yield from _ask_all(fleet, Initialise(force, wait_ms), tally, "init_fleet did not reach every node", rest)
+    return _longest_wait(tally) / 1000
+
+
+def _longest_wait(tally: Tally) -> int:
+    return max((answer.wait_ms for answer in tally.answers if answer is not None), default=0)
 
 
 def _ask_all(fleet: Fleet, request: Request, tally: Tally, what: str, rest: str) -> Steps[None]:
@@ -113,14 +121,21 @@ def _refuse_used(fleet: Fleet, survey: Tally) -> None:
         )
 
 
-def _refuse_fleets_that_go_on(survey: Tally) -> None:
+def _ready(survey: Tally) -> int:
+    """How many nodes an earlier attempt at this change has brought to its end."""
+    members = [answer.member for answer in survey.answers if answer is not None and answer.member is not None]
+    return sum(member.mine and not member.closed for member in members)
+
+
+def _refuse_fleets_that_go_on(survey: Tally, ready: int) -> None:
     """Taking nodes from a fleet must leave it without a majority: else it would grant beside the new one."""
     members = [answer.member for answer in survey.answers if answer is not None and answer.member is not None]
-    if any(member.closed for member in members):
-        return  # this very change passed here before, and was interrupted
-    for name, nodes, _ in members:
-        taken = sum((member.fleet, member.nodes) == (name, nodes) for member in members)
-        if nodes - taken > nodes // 2:
+    for name, nodes, mine, closed in members:
+        if mine and not closed:  # of a fleet with a name the others may be elsewhere; those that are closed are not
+            taken = sum(member.mine for member in members)
+        else:
+            taken = sum(member[:2] == (name, nodes) for member in members) + (ready if closed else 0)
+        if name and nodes - taken > nodes // 2:
             raise ConfigurationError(
                 f"{taken} of these nodes belong to the fleet {name} of {nodes} nodes, whose other {nodes - taken} "
                 f"would go on granting locks: keep at least {nodes - nodes // 2} of its nodes in the new list, and "

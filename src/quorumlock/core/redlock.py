@@ -51,6 +51,8 @@ class Grant:
     """Was any node given the lock after the acquire?"""
     asked_at: float = 0.0
     """When it was first asked for."""
+    heard: Tally | None = None
+    """The votes of its holder's last extension; those of a slow minority come when it is over."""
     on_probation: frozenset[int] = frozenset()
     """Nodes that were healed, and do not count until those that justified it have been heard again."""
 

@@ -29,7 +29,7 @@ from .fleet import Fleet
 from .redlock import Grant
 from .requests import Extend, Heal, Kept, Release, Request
 from .validity import valid_until
-from .votes import Cause, Tally
+from .votes import Answer, Cause, Tally
 
 
 @dataclass(slots=True)
@@ -53,7 +53,8 @@ def extend(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:
     request = Extend((kept(grant, ttl),), shorten=ttl < grant.ttl)
     grant.valid_until = min(before, until)
     grant.ttl = min(grant.ttl, ttl)
-    tally = Tally(fleet.nodes, fleet.majority, patient=bool(grant.on_probation))
+    last, tally = grant.heard, Tally(fleet.nodes, fleet.majority, patient=bool(grant.on_probation))
+    grant.heard = tally
     grant.extending = True
     try:
         yield Round(fleet.to_all(request), tally, fleet.timeout(ttl), grant.route)
@@ -63,6 +64,8 @@ def extend(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:
     if extension.valid_until is not None:
         grant.valid_until = until
         grant.ttl = ttl
+        if last is not None:
+            _hear_the_last(tally, last)
         yield from heal(fleet, [grant], [extension], grant.route)
     return extension
 
@@ -113,18 +116,26 @@ def judged(
     """What the votes on one lease mean, if it was valid until `before` and would now be until `until`."""
     if now >= before:
         return Extension(tally, reason=LossReason.EXPIRED)
-    unsure = sum(node in on_probation for node, _ in tally.granted()) if on_probation else 0
-    if tally.won if not unsure else tally.heard - unsure >= tally.needed:
+    granted = [node for node, _ in tally.granted()] if on_probation else []  # once: late votes may still come
+    unsure = sum(node in on_probation for node in granted)
+    if len(granted) - unsure >= tally.needed if on_probation else tally.won:
         return Extension(tally, valid_until=until)
     gone = len(tally.caused(Cause.HELD) + tally.caused(Cause.ABSENT) + tally.caused(Cause.OTHER_KIND))
     left = len(fleet.nodes) - gone - unsure
     if left < fleet.majority:
         # By our clock it had time left: if nobody has it now, somebody forced it open.
         return Extension(tally, reason=LossReason.TAKEN if tally.caused(Cause.HELD) else LossReason.BROKEN)
-    if left - len(tally.caused(Cause.QUARANTINE) + tally.caused(Cause.FORGOTTEN)) < fleet.majority:
-        # A quarantine lasts for longer than any lease: these nodes will not answer in time.
+    closed = sum(_closed_until(answer, now) >= before for answer in tally.answers)
+    if left - closed < fleet.majority:
         return Extension(tally, reason=LossReason.UNREACHABLE)
     return Extension(tally)
+
+
+def _closed_until(answer: Answer | None, now: float) -> float:
+    """Until when a node votes for nobody, if it is in quarantine."""
+    if answer is None or answer.cause not in (Cause.QUARANTINE, Cause.FORGOTTEN):
+        return now
+    return now + answer.wait_ms / 1000
 
 
 def heal(fleet: Fleet, grants: Sequence[Grant], extensions: Sequence[Extension], route: Route) -> Steps[None]:
@@ -134,7 +145,7 @@ def heal(fleet: Fleet, grants: Sequence[Grant], extensions: Sequence[Extension],
     for i, (grant, extension) in enumerate(zip(grants, extensions, strict=True)):
         if extension.valid_until is not None and not grant.over and fleet.clock() < grant.valid_until:
             tally = extension.tally
-            absent = tally.caused(Cause.ABSENT) + tally.caused(Cause.FORGOTTEN)
+            absent = _absent(tally)
             if absent or grant.on_probation:
                 sure = {node for node, _ in tally.granted()}.union(tally.caused(Cause.QUARANTINE))
                 grant.on_probation = (grant.on_probation - sure) | frozenset(absent)
@@ -158,6 +169,19 @@ def heal(fleet: Fleet, grants: Sequence[Grant], extensions: Sequence[Extension],
         if grant.over and any(i in mine for mine in forgotten):
             release = Release(grant.name, grant.token)
             yield from _ask_some(fleet, [release if i in mine else None for mine in forgotten], grants, route)
+
+
+def _hear_the_last(tally: Tally, last: Tally) -> None:
+    """A node that always is the last to answer is heard one round later: else it would never be healed."""
+    for node in _absent(last):
+        answer = last.answers[node]
+        if tally.answers[node] is None and answer is not None:
+            tally.cast(node, answer)
+
+
+def _absent(tally: Tally) -> list[int]:
+    """Nodes that do not have the lock, and may be given it."""
+    return tally.caused(Cause.ABSENT) + tally.caused(Cause.FORGOTTEN)
 
 
 def _ask_some(

@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 
 class Join(NamedTuple):
-    """Make sure that the node knows my fleet, and I the node."""
+    """Make sure that the node knows my fleet, and I the node. One that belongs to none is taken by `enter` only."""
+
+    enter: bool = False
 
 
 class Acquire(NamedTuple):
@@ -81,9 +83,10 @@ class Close(NamedTuple):
 
 
 class Initialise(NamedTuple):
-    """Write the marker of a new fleet: ready at once, or with `force` when locks of the old one are over."""
+    """Write the marker of a new fleet: ready at once, or with `force`, on closed nodes, after `wait_ms`."""
 
     force: bool
+    wait_ms: int = 0
 
 
 Request = Join | Acquire | Confirm | Extend | Heal | Release | Break | Look | Survey | Close | Initialise

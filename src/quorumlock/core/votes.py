@@ -24,7 +24,7 @@ class Cause(enum.Enum):
     ABSENT = "does not have the lock"
     CHANGED = "has granted it again since"
     QUARANTINE = "is in quarantine"
-    FORGOTTEN = "is in quarantine, and has forgotten the lock"
+    FORGOTTEN = "has forgotten the lock, and is in quarantine"
     MISFIT = "does not fit this client"
     UNSUPPORTED = "cannot be used"
     STRANGER = "does not know this client's fleet"
@@ -58,11 +58,15 @@ UNSENT = frozenset({Cause.LEFT_OUT, Cause.UNREACHABLE})
 
 
 class Member(NamedTuple):
-    """To which fleet a node says it belongs, in a survey: another one, or `closed` for the one that asks."""
+    """The fleet that a node is taken from, if it is given to the one that asks.
+
+    `mine`: it belongs to the one that asks already; then `fleet` is what it was taken from before, if it is closed.
+    """
 
     fleet: str
     nodes: int
-    closed: bool
+    mine: bool = False
+    closed: bool = False
 
 
 class Answer(NamedTuple):
@@ -211,7 +215,8 @@ class Tally:
         part = Tally(self.nodes, self.needed, patient=True)
         for node, answer in enumerate(self.answers):
             if answer is not None:
-                part.cast(node, of_each([answer.of(lease)]) if answer.each else answer)
+                one = of_each([answer.of(lease)])._replace(wait_ms=answer.wait_ms)
+                part.cast(node, one if answer.each else answer)
         return part
 
     def all_refused(self) -> bool:
@@ -225,7 +230,7 @@ class Tally:
             if answer is None or answer.cause is Cause.AGREED:
                 continue
             part = f"{node} {answer.cause.value}"
-            if answer.cause is Cause.QUARANTINE and answer.wait_ms:
+            if answer.cause in (Cause.QUARANTINE, Cause.FORGOTTEN) and answer.wait_ms:
                 part += f" for {answer.wait_ms / 1000:.1f} s more"
             if answer.detail:
                 part += f" ({answer.detail})"

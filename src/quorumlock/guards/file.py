@@ -181,15 +181,18 @@ class _Files:
 
     def _read_mark(self) -> Claim | None:
         try:
-            fd = os.open(self._mark, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = os.open(self._mark, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
-        with os.fdopen(fd, "rb") as file:
-            data = file.read(MARK_LARGEST)
+        try:
+            regular = stat.S_ISREG(os.fstat(fd).st_mode)  # a pipe would keep us waiting, under the lock
+            data = os.read(fd, MARK_LARGEST) if regular else b""
+        finally:
+            os.close(fd)
         try:
             said = json.loads(data)
             return Claim(said["resource"], said["fence"])
-        except (ValueError, TypeError, KeyError) as error:  # ConfigurationError is a ValueError
+        except (ValueError, TypeError, KeyError, RecursionError) as error:  # ConfigurationError is a ValueError
             raise EngineError(
                 f"{self._mark} holds no fence ({error}): nothing is written until it is repaired, or is removed "
                 "because no earlier holder can be alive"

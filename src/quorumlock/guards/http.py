@@ -23,7 +23,7 @@ from typing import Any
 from ..errors import ConfigurationError, StaleFence
 from .base import Claim
 from .http_header import HEADER, FencingAuth, fencing_headers, parse_fencing_token
-from .http_stores import Fences, MemoryFences, RedisFences, SQLFences
+from .http_stores import Fences, MemoryFences, RedisFences, SQLFences, Unstorable
 
 __all__ = [
     "CLAIM",
@@ -124,6 +124,8 @@ class FencingMiddleware:
             if begun:
                 raise
             await _refuse(send, "stale-fence", str(stale), fence=stale.fence, seen=stale.seen)
+        except Unstorable as error:
+            await _refuse(send, "fence-malformed", str(error))
 
 
 async def _refuse(send: Send, kind: str, detail: str, **more: int) -> None:

@@ -13,13 +13,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import StaleFence
+from ..errors import ConfigurationError, StaleFence
 from .base import Claim, claim
 
 if TYPE_CHECKING:
     import redis.asyncio
 
     from .sql import AsyncSQLGuard
+
+
+class Unstorable(ConfigurationError):
+    """A resource that a store cannot keep: the client's mistake, not the service's."""
 
 
 class Fences(Protocol):
@@ -126,9 +130,10 @@ class SQLFences:
     Two transactions for a request: the first raises the mark and commits, so that it stands whatever becomes of the
     request; the second locks the mark's row until the request is done. A request thus occupies one connection, and
     a handler must not use the same row in a connection of its own (nor, in SQLite, write to the same database file
-    at all): it would wait for itself. What ends the connection while the handler runs ends the hold: to be sure
-    even then, let the handler use an SQLGuard in the transaction that writes, with `scope["quorumlock.claim"]`, and
-    RedisFences or MemoryFences here.
+    at all): it would wait for itself. Nor should it take connections from the same pool: requests that wait for the
+    row would have them all. Requests of one holder come one after another, too. What ends the connection while the
+    handler runs ends the hold: to be sure even then, let the handler use an SQLGuard in the transaction that
+    writes, with `scope["quorumlock.claim"]`, and RedisFences or MemoryFences here.
     """
 
     def __init__(self, connect: Callable[[], Any], guard: AsyncSQLGuard | None = None) -> None:
@@ -147,6 +152,12 @@ class SQLFences:
 
     @contextlib.asynccontextmanager
     async def hold(self, claimed: Claim, /) -> AsyncIterator[None]:
+        from .sql.table import LONGEST, storable
+
+        try:
+            storable(claim(claimed, LONGEST)[0])
+        except ConfigurationError as error:
+            raise Unstorable(str(error)) from None
         async with _opened(self._connect()) as connection:
             try:
                 await self._guard.enter(connection, claimed)

@@ -222,7 +222,7 @@ class ServerDouble:
                 said += b"n"
             else:
                 said += b"a" if self._get(lock) is None else b"k"
-        return [1, said]
+        return [1, said, refusal[1]] if refusal else [1, said]
 
     def _heal(self, keys: list[bytes], argv: list[bytes]) -> Reply:
         fence_ttl_ms, *told, expected = argv
@@ -233,7 +233,8 @@ class ServerDouble:
         broken = keys[len(keys) - len(told) // 3 :]
         for (lock, fence_key, token, ttl_ms, fence), broken_key in zip(_each(keys, told), broken, strict=True):
             holder = self._text(lock)
-            if int(self._text(broken_key) or 0) > int(fence) or (holder not in (None, token) and not refusal):
+            later = not refusal or int(self._text(fence_key) or 0) > int(fence)
+            if int(self._text(broken_key) or 0) > int(fence) or (holder not in (None, token) and later):
                 said += b"n"
             elif holder is None and self._get(lock) is not None:
                 said += b"k"
@@ -260,9 +261,10 @@ class ServerDouble:
         if holder is None and self._get(lock) is not None:
             return [OTHER_KIND]
         self._data.pop(lock, None)
-        fence = max(int(self._text(fence_key) or 0), int(argv[1])) + 1
-        for key in (fence_key, broken_key):
-            self._set(key, b"%d" % fence, int(argv[0]))
+        fence_ttl_ms, broken_ttl_ms, known, _ = argv
+        fence = max(int(self._text(fence_key) or 0), int(known)) + 1
+        self._set(fence_key, b"%d" % fence, int(fence_ttl_ms))
+        self._set(broken_key, b"%d" % fence, int(broken_ttl_ms))
         return [ABSENT] if holder is None else [1, fence]
 
     def _look(self, keys: list[bytes], argv: list[bytes]) -> Reply:
@@ -276,7 +278,7 @@ class ServerDouble:
         return [OTHER_KIND] if self._get(lock) is not None else [1, fence]
 
     def _join(self, keys: list[bytes], argv: list[bytes]) -> Reply:
-        verb, format_, fleet, nodes, max_ttl_ms, durable, quarantine = argv
+        verb, format_, fleet, nodes, max_ttl_ms, durable, quarantine, *least_ms = argv
         now = self._now_us()
         identity = _digest(self.run_id) + (b"-" + self._replication_id() if quarantine == b"1" else b"")
 
@@ -284,7 +286,7 @@ class ServerDouble:
             facts = (self.run_id, self.role, self.mode, str(self.maxmemory), self.policy)
             return [status, marker or b"", b"%d" % now, *(fact.encode() for fact in facts)]
 
-        def write(status: bytes, ready_at: int, span_ms: int) -> Reply:
+        def write(status: bytes, ready_at: int, span_ms: int, identity: bytes = identity) -> Reply:
             words = [b"%d" % ready_at, b"%d" % span_ms, format_, fleet, nodes, max_ttl_ms, durable, quarantine]
             marker = b" ".join([*words, identity])
             self._set(keys[0], marker, None)
@@ -301,26 +303,39 @@ class ServerDouble:
         old = marker.split() if marker else []
         old = old if len(old) == 9 else [b"0", b"0", *[b""] * 3, b"0", b"", b"", b""]
         old_ready_at, old_span_ms = int(old[0]), int(old[1])
-        if verb in (b"close", b"force"):
+        closed, ours = old_ready_at == CLOSED, [old[3], old[4]] == [fleet, nodes]
+        if verb == b"close":
             if int(old[2] or 0) > int(format_):
                 return answer(b"misfit", marker)
+            if closed and not ours:
+                return answer(b"marked", marker)
             left_ms = math.ceil((old_ready_at - now) / 1000)
             wait_ms = max(wait_ms, int(old[5]), min(left_ms, old_span_ms))
-            if verb == b"close":
-                return write(b"closed", CLOSED, wait_ms)
+            origin = b"from:%b:%d" % (old[3], int(old[4] or 0))
+            if ours:
+                origin = old[8] if closed else b"from::0"
+            return write(b"closed", CLOSED, wait_ms, origin)
+        if verb == b"force":
+            if not closed or not ours:
+                return answer(b"marked", marker)
+            wait_ms = max(wait_ms, old_span_ms, *map(int, least_ms))
             return write(b"new", now + wait_ms * 1000, wait_ms)
+        if not marker and verb == b"join":
+            return answer(b"free", None)
         if not marker:
             return write(b"new", now + wait_ms * 1000, wait_ms)
         if [old[2], old[3], old[4], old[7]] != [format_, fleet, nodes, quarantine]:
             return answer(b"misfit", marker)
         if quarantine == b"1" and [old[5], old[6]] != [max_ttl_ms, durable]:
             return answer(b"misfit", marker)
-        if old_ready_at == CLOSED:
+        if closed:
             return answer(b"closed", marker)
+        longer = int(max_ttl_ms) > int(old[5])
+        max_ttl_ms = max_ttl_ms if longer else old[5]
         ready_at = min(old_ready_at, now + old_span_ms * 1000)
         if old[8] != identity and durable != b"1":
             return write(b"restarted", max(ready_at, now + wait_ms * 1000), max(old_span_ms, wait_ms))
-        if old[8] != identity or ready_at < old_ready_at:
+        if old[8] != identity or longer or ready_at < old_ready_at:
             return write(b"known", ready_at, old_span_ms)
         return answer(b"known", marker)
 

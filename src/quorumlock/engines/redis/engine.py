@@ -75,7 +75,14 @@ class RedisEngine:
         labels = [_label(kind, kwargs) for kind, kwargs in found]
         _refuse_repeated([_label(kind, kwargs | {"db": 0}) for kind, kwargs in found], labels)
         quarantine = count >= 3 if settings.quarantine is None else settings.quarantine
-        terms = Terms(_fleet_id(settings.fleet, labels), count, settings.max_ttl, settings.durable, quarantine)
+        terms = Terms(
+            _fleet_id(settings.fleet, labels),
+            count,
+            settings.max_ttl,
+            settings.durable,
+            quarantine,
+            settings.fleet is not None,
+        )
         self.wire = Wire(
             prefix=settings.prefix,
             fleet=terms.fleet,

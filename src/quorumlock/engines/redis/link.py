@@ -85,16 +85,20 @@ class Call:
 class Joining:
     """The link's own question: what does the node's marker say?"""
 
-    __slots__ = ("sent_at", "sourced")
+    __slots__ = ("looks", "request", "sent_at", "sourced")
 
-    def __init__(self, sent_at: float) -> None:
+    def __init__(self, request: Join, sent_at: float, looks: int = 1) -> None:
+        self.request = request
         self.sent_at = sent_at
+        self.looks = looks
         self.sourced = False
 
     def take(self, link: Link, reply: Any) -> bytes:
         if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT") and not self.sourced:
             self.sourced = True
-            return link.send_own(self, link.wire.encode(Join(), source=True))
+            return link.send_own(self, link.wire.encode(self.request, source=True))
+        if type(reply) is list and reply[0] == b"free" and (more := link.node.next_join(self.request, self.looks)):
+            return link.send_own(Joining(more, self.sent_at, self.looks + 1), link.wire.encode(more))
         return link.joined(reply, self.sent_at)
 
     def drop(self, link: Link, answer: Answer) -> None:
@@ -299,7 +303,8 @@ class Link:
         late = call.tally.closed and not isinstance(call.request, Release)
         if late or call.sourced:
             call.drop(self, unknown(Cause.FAILED, "NOSCRIPT"))
-            return b""
+            # A node that is always the last to answer would never learn it.
+            return self.send_own(Ignored(call.sent_at), self.wire.load(call.request)) if late else b""
         call.sourced = True
         data = self.wire.encode(call.request, source=True)
         if isinstance(call.request, FREE):
@@ -351,11 +356,12 @@ class Link:
         self.node.run_id = hello.run_id
         if hello.status == "marked":
             return self.node.marked(hello)
-        return Answer(Vote.GRANTED, Cause.AGREED, wait_ms=hello.quarantine_ms())
+        member = self.node.marked(hello).member if hello.status == "closed" else None
+        return Answer(Vote.GRANTED, Cause.AGREED, wait_ms=hello.quarantine_ms(), member=member)
 
     def _join(self, now: float) -> bytes:
         self._joining = True
-        return self.send_own(Joining(now), self.wire.encode(Join()))
+        return self.send_own(Joining(Join(), now), self.wire.encode(Join()))
 
     def _meet(self, reply: Any) -> Answer | None:
         hello = _parse(reply)

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.health import Health
-from ...core.requests import Release, Request
+from ...core.requests import Join, Release, Request
 from ...core.votes import Answer, Cause, Member, Vote
 from .wire import FORMAT
 
 logger = logging.getLogger("quorumlock")
 
 FAREWELLS_MOST = 100
+LOOKS = 2
+"""How often a node is found without a marker before it gets one: time for the other nodes to answer."""
 CLOSED = 2**53 - 1
 """The `ready_at` of a node that is closed (see join.lua)."""
 
@@ -44,6 +46,8 @@ class Marker:
     max_ttl_ms: int
     durable: bool
     quarantine: bool
+    span_ms: int
+    identity: str
 
     @classmethod
     def parse(cls, marker: bytes) -> Marker:
@@ -55,10 +59,32 @@ class Marker:
             )
         if len(words) != 9:
             raise ValueError("has a marker that this version cannot read")
-        ready_at, _, format_, fleet, nodes, max_ttl_ms, durable, quarantine, _ = words
+        ready_at, span_ms, format_, fleet, nodes, max_ttl_ms, durable, quarantine, identity = words
         return cls(
-            int(ready_at), int(format_), fleet, int(nodes), int(max_ttl_ms), durable == "1", quarantine == "1"
+            int(ready_at),
+            int(format_),
+            fleet,
+            int(nodes),
+            int(max_ttl_ms),
+            durable == "1",
+            quarantine == "1",
+            int(span_ms),
+            identity,
         )
+
+    @property
+    def closed(self) -> bool:
+        return self.ready_at == CLOSED
+
+    def taken_for(self, terms: Terms) -> Member:
+        """What it means to other fleets if this node becomes one of `terms`."""
+        mine = (self.fleet, self.nodes) == (terms.fleet, terms.nodes)
+        if self.closed and self.identity.startswith("from:"):
+            _, fleet, nodes = self.identity.split(":")
+            return Member(fleet, int(nodes), mine, closed=True)
+        if mine and not terms.named:
+            return Member("", 0, mine)  # a fleet that is known by its list is whole here
+        return Member(self.fleet, self.nodes, mine)
 
     def differences(self, terms: Terms) -> str:
         """In which of the fleet's terms the marker and a client differ; none: the empty string."""
@@ -101,11 +127,13 @@ class Hello:
         )
 
     def quarantine_ms(self) -> int:
-        """What is left of the quarantine, by the node's own clock."""
-        ready_at = self.marker.split()[:1]
-        if not ready_at or not ready_at[0].isdigit():
+        """What is left of the quarantine, by the node's own clock; of a closed node, how long it would last."""
+        ready_at, *rest = [*self.marker.split(), b""]
+        if not ready_at.isdigit():
             return 0
-        return max(0, -(-(int(ready_at[0]) - self.now_us) // 1000))
+        if int(ready_at) == CLOSED and rest[0].isdigit():
+            return int(rest[0])
+        return max(0, -(-(int(ready_at) - self.now_us) // 1000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +161,8 @@ class Terms:
     max_ttl: float
     durable: bool
     quarantine: bool
+    named: bool = False
+    """Is the fleet known by a name, and not by its list?"""
 
 
 @dataclass(slots=True, eq=False)
@@ -149,6 +179,10 @@ class Node:
     """Releases that may not have reached it; said again as soon as there is a connection."""
     run_id: str = ""
     met: bool = False
+    heard: bool = False
+    """Was it ever joined, whatever it said?"""
+    misfit: bool = False
+    """Did it say that it belongs to a fleet with other terms?"""
     mates: list[Node] = field(default_factory=list)
     """All nodes of the fleet, this one among them."""
     on_quarantine: Callable[[str, float], None] | None = None
@@ -160,16 +194,42 @@ class Node:
         if isinstance(request, Release):
             self.farewells.append(request)
 
+    @property
+    def known(self) -> bool:
+        """Has it said to whom it belongs, or failed to?"""
+        return self.heard or self.health.failures > 0
+
+    def next_join(self, last: Join, looks: int) -> Join | None:
+        """What to ask a node that has no marker, after having looked at it so often; None: leave it alone.
+
+        A client with the wrong terms, or one that was left running when the fleet was changed, would take the node
+        away from those who are right, and by and by a majority. So others are given time to say that they are of
+        another fleet: such a client leaves the node alone.
+        """
+        self.misfit = False  # whatever it said before, it has forgotten
+        if last.enter or any(mate.misfit or not mate.known for mate in self.mates if mate is not self):
+            return None
+        return Join(enter=len(self.mates) <= 1 or looks >= LOOKS)
+
     def meet(self, hello: Hello) -> Answer | None:
         """Takes note of a node that was joined; an answer, if it cannot belong to the fleet."""
         refusal = self.judge(hello)
+        self.heard = True
         if refusal is not None:
             return refusal
+        if hello.status == "free" and not any(mate.misfit for mate in self.mates):
+            return Answer(Vote.REFUSED, Cause.QUARANTINE, detail="it has no marker: new, or emptied")
+        if hello.status == "free":
+            return self._refuse(
+                "has no marker, and gets none of this client's while other nodes are of a fleet with other terms. "
+                "Restart clients that were left running when the fleet was changed"
+            )
         if hello.status == "closed":
             detail = "closed: init_fleet(force=True) has not reached every node yet; repeat it"
             return Answer(Vote.REFUSED, Cause.QUARANTINE, detail=detail)
         self.run_id = hello.run_id
         self.met = True
+        self.misfit = False
         left = hello.quarantine_ms() / 1000
         if left and hello.status in _QUARANTINED:
             logger.warning("%s %s", self.label, _QUARANTINED[hello.status] % left)
@@ -185,11 +245,11 @@ class Node:
             return self._refuse(str(newer))
         except ValueError:
             return Answer(Vote.REFUSED, Cause.HELD, detail="marked, by whom cannot be read")
-        closed = marker.ready_at == CLOSED
-        left = 0 if closed else hello.quarantine_ms()
-        state = "closed" if closed else f"in quarantine for {left / 1000:.1f} s more" if left else "ready"
-        mine = (marker.fleet, marker.nodes) == (self.terms.fleet, self.terms.nodes)
-        member = None if mine and not closed else Member(marker.fleet, marker.nodes, mine)
+        left = 0 if marker.closed else hello.quarantine_ms()
+        state = f"in quarantine for {left / 1000:.1f} s more" if left else "ready"
+        if marker.closed:
+            state = "closed: a change of the fleet is not finished"
+        member = marker.taken_for(self.terms)
         return Answer(Vote.REFUSED, Cause.HELD, wait_ms=left, detail=f"marked, {state}", member=member)
 
     def judge(self, hello: Hello) -> Answer | None:
@@ -207,6 +267,7 @@ class Node:
             if mate is not self and hello.run_id and mate.run_id == hello.run_id:
                 return self._refuse(f"and {mate.label} are one server: it would vote twice. List every server once")
         if hello.status == "misfit":
+            self.misfit = True
             return self._refuse(self._mismatch(hello.marker))
         evicts = hello.maxmemory > 0 and hello.policy not in ("", "noeviction")
         if evicts and self.terms.nodes >= 3:

@@ -80,8 +80,12 @@ class Wire:
         self.marker_key = f"{prefix}ql:node"
         self._fence_key = f"{prefix}ql:fence:{{{prefix}"
         self._broken_key = f"{prefix}ql:broken:{{{prefix}"
-        self._clamp_us = int(max_ttl * 1_000_000 / 4)
+        # One node has nobody to agree with, and its own clock is the best there is; so without quarantine, too, a
+        # fence of before a restart is not ahead of one after it.
+        alone = nodes == 1 and not quarantine
+        self._clamp_us = 0 if alone else int(max_ttl * 1_000_000 / 4)
         self._fence_ttl_ms = int(fence_ttl * 1000)
+        self._broken_ttl_ms = int(2 * max_ttl * 1000)  # the lease that was broken is over by then
         self._acquires: dict[str, Parts] = {}
         self._releases: dict[str, Parts] = {}
         self._terms: Arguments = (FORMAT, fleet, nodes, round(max_ttl * 1000), int(durable), int(quarantine))
@@ -93,10 +97,10 @@ class Wire:
             Release: self._release,
             Break: self._break,
             Look: self._look,
-            Join: lambda _: self._marker("join"),
+            Join: lambda request: self._marker("enter" if request.enter else "join"),
             Survey: lambda _: self._marker("survey"),
             Close: lambda _: self._marker("close"),
-            Initialise: lambda request: self._marker("force" if request.force else "init"),
+            Initialise: lambda request: (*self._marker("force" if request.force else "init"), request.wait_ms),
         }
 
     def encode(self, request: Request, *, source: bool = False) -> bytes:
@@ -111,6 +115,10 @@ class Wire:
             command = ("EVAL", scripts.SOURCES[command[1]], *command[2:])
         data = pack(command)
         return data if isinstance(request, _UNMARKED) else data[:-_EMPTY_ARGUMENT]
+
+    def load(self, request: Request) -> bytes:
+        """The packed command that teaches a server the script of a request."""
+        return pack(("SCRIPT", "LOAD", scripts.SOURCES[self._sayings[type(request)](request)[1]]))
 
     def _packed_acquire(self, name: str, token: str, ttl_ms: int, candidate_us: int) -> bytes:
         """As encode, with all that an earlier acquire of this name had in common. (A test compares the two.)"""
@@ -181,7 +189,16 @@ class Wire:
     def _break(self, ask: Break) -> Arguments:
         name = ask.name
         keys = (self.prefix + name, f"{self._fence_key}{name}}}", self.marker_key, f"{self._broken_key}{name}}}")
-        return ("EVALSHA", scripts.BREAK.sha, len(keys), *keys, self._fence_ttl_ms, ask.fence, b"")
+        return (
+            "EVALSHA",
+            scripts.BREAK.sha,
+            len(keys),
+            *keys,
+            self._fence_ttl_ms,
+            self._broken_ttl_ms,
+            ask.fence,
+            b"",
+        )
 
     def _look(self, ask: Look) -> Arguments:
         return self._call(scripts.LOOK, ask.name)
@@ -206,8 +223,9 @@ def decode_release(reply: Any) -> Answer:
 def decode_many(reply: Any, count: int) -> Answer:
     """What the reply to a request about `count` leases means."""
     match reply if type(reply) is list else None:
-        case [1, bytes(said)] if len(said) == count and not said.strip(b"ynakqm"):
-            return of_each([_SAID[letter] for letter in said])
+        case [1, bytes(said), *left_ms] if len(said) == count and not said.strip(b"ynakqm"):
+            answer = of_each([_SAID[letter] for letter in said])
+            return answer._replace(wait_ms=left_ms[0]) if left_ms and type(left_ms[0]) is int else answer
         case [1, _]:
             return _unexpected(reply)
     return decode(reply)

@@ -81,6 +81,6 @@ class AsyncColumnGuard(RowGuard):
         """Says what became of an UPDATE of your own that ends in `AND fence <= :fence`, by its row count.
 
         Raises StaleFence if it was refused, LookupError if no such row was there. Your statement has to set the
-        column to the fence as well.
+        column to the fence as well. With MySQL's REPEATABLE READ, enter in the same transaction, before reading.
         """
         await perform(conn, self._checking, lease, key, rowcount)

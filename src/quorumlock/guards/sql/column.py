@@ -11,7 +11,7 @@ from . import defining, names
 from .faults import about, meaning
 from .links import Link
 from .steps import Query, Steps
-from .table import stale
+from .table import old_view, stale
 
 
 class RowGuard:
@@ -42,6 +42,7 @@ class RowGuard:
             parameters[f"value{number}"] = value
         fitting = f"{self._name(link, self.key)} = :key AND {self._name(link, self.column)} <= :fence"
         sql = f"UPDATE {self._name(link, self.table)} SET {', '.join(changes)} WHERE {fitting}"
+        yield from self._explained(self._refuse_old_view(link, lease, key))
         count = yield from self._explained(self._count(Query(sql, parameters)))
         yield from self._checking(link, lease, key, count)
 
@@ -64,9 +65,22 @@ class RowGuard:
             return  # the row is as it was to become: MySQL counts what changes, not what matches
         raise LookupError(f"no row of {self.table!r} with {self.key} = {key!r} was there to be written to")
 
-    def _seen(self, link: Link, key: object) -> Steps[int]:
+    def _refuse_old_view(self, link: Link, lease: Fenced, key: object) -> Steps[None]:
+        """Refuses a transaction of MySQL's that reads the row as it was before this holder entered.
+
+        A row that it has changed itself it sees as it is. One that has the fence already, because its holder
+        entered elsewhere, it may have read in a view of then. The row is locked first: a view that is made here is
+        not older than that.
+        """
+        if link.dialect != "mysql" or link.alone():
+            return
+        resource, fence = claim(lease)
+        if (yield from self._seen(link, key)) == fence != (yield from self._seen(link, key, now="")):
+            raise old_view(resource)
+
+    def _seen(self, link: Link, key: object, now: str = " FOR UPDATE") -> Steps[int]:
         """The fence in a row, as it is now, and not in the view of a transaction of MySQL's."""
-        now = " FOR UPDATE" if link.dialect == "mysql" else ""
+        now = now if link.dialect == "mysql" else ""
         table, column = self._name(link, self.table), self._name(link, self.column)
         sql = f"SELECT {column} FROM {table} WHERE {self._name(link, self.key)} = :key{now}"
         rows = (yield Query(sql, {"key": key})).rows

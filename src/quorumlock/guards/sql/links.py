@@ -92,6 +92,10 @@ class Link:
         """Would the next statement be a transaction of its own?"""
         return self._driver.autocommits(self._raw) and not self.in_transaction()
 
+    def half_open(self) -> bool:
+        """Would the end of a savepoint commit what is done now?"""
+        return False
+
     def written(self, query: Query | Foreign) -> tuple[Any, ...]:
         """The arguments of the driver's `execute`."""
         if isinstance(query, Foreign):
@@ -127,6 +131,12 @@ class AlchemyLink(Link):
     @property
     def _raw(self) -> Any:
         return self.connection.connection.driver_connection
+
+    def half_open(self) -> bool:
+        """Python's sqlite3 begins no transaction before a savepoint, unless it is told to: then its end commits."""
+        if self.dialect != "sqlite" or not self.connection.in_nested_transaction():
+            return False
+        return getattr(self._raw, "autocommit", None) is not False
 
     def written(self, query: Query | Foreign) -> tuple[Any, ...]:
         from sqlalchemy import text

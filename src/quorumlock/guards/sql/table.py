@@ -155,6 +155,11 @@ class TableGuard:
 
     def _together(self, link: Link, *, begun: bool = False) -> None:
         """Refuses a connection on which the guard's statement would be committed without the user's."""
+        if link.half_open():
+            raise ConfigurationError(
+                "with SQLite the end of a savepoint (begin_nested) may commit what is in it, so the write would not"
+                " be decided together with its fence: call this outside of the savepoint"
+            )
         if link.alone() or (begun and not link.in_transaction()):
             raise ConfigurationError(
                 "this connection commits every statement by itself, so the write would not be decided together with"

@@ -1,5 +1,5 @@
 -- KEYS lock, fence, marker, broken
--- ARGV fence_ttl_ms, fence (the highest that is known of), marker
+-- ARGV fence_ttl_ms, broken_ttl_ms, fence (the highest that is known of), marker
 -- answers {1, fence} deleted · {-3} absent · {-1} stranger · {-4} another kind
 --
 -- Every lease whose fence lies below that in `broken` was forced open: it is not to be healed here, by a healing that
@@ -8,9 +8,9 @@
 if refusal and refusal[1] == STRANGER then return refusal end
 if not seen[1] and redis.call('EXISTS', KEYS[1]) == 1 then return {OTHER_KIND} end
 redis.call('DEL', KEYS[1])
-local fence = math.max(tonumber(seen[2]) or 0, tonumber(ARGV[2])) + 1
+local fence = math.max(tonumber(seen[2]) or 0, tonumber(ARGV[3])) + 1
 local text = string.format('%.0f', fence)
 redis.call('SET', KEYS[2], text, 'PX', ARGV[1])
-redis.call('SET', KEYS[4], text, 'PX', ARGV[1])
+redis.call('SET', KEYS[4], text, 'PX', ARGV[2])
 if seen[1] then return {1, fence} end
 return {ABSENT}

@@ -1,6 +1,6 @@
 -- KEYS lock, fence, marker; then lock, fence of every further lease
 -- ARGV fence_ttl_ms; token, ttl_ms, fence of every lease; shorten (1 or 0), marker
--- answers {1, said} · {-1} stranger
+-- answers {1, said} · in quarantine {1, said, ms left of it} · {-1} stranger
 --   said, a letter for each lease: y renewed · n another's · a absent · k another kind
 --     in quarantine: q renewed, but this is no vote · m missing, whatever a disk may have brought back instead
 
@@ -31,4 +31,4 @@ for i = 1, (#ARGV - 3) / 3 do
     said[i] = redis.call('EXISTS', lock) == 1 and 'k' or 'a'
   end
 end
-return {1, table.concat(said)}
+return {1, table.concat(said), quarantined and refusal[2] or nil}

@@ -12,11 +12,13 @@ for i = 1, count do
   local lock, fence = KEYS[at], KEYS[at + 1]
   local token, ttl_ms, least = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
   if i > 1 then seen = redis.call('MGET', lock, fence) end
+  local stored = tonumber(seen[2]) or 0
   local broken = tonumber(redis.call('GET', KEYS[2 * count + 1 + i]) or 0)
   if broken > tonumber(least) then
     said[i] = 'n'
-  elseif seen[1] and seen[1] ~= token and not refusal then
-    -- A node in quarantine votes for nobody, so what it names may be replaced; elsewhere only a free lock is ours.
+  elseif seen[1] and seen[1] ~= token and (not refusal or stored > tonumber(least)) then
+    -- A node in quarantine votes for nobody, so what a disk has brought back may be replaced; but not the lock of a
+    -- later holder, by a healing that comes late. Elsewhere only a free lock is ours.
     said[i] = 'n'
   elseif not seen[1] and redis.call('EXISTS', lock) == 1 then
     said[i] = 'k'
@@ -25,7 +27,6 @@ for i = 1, count do
     if seen[1] ~= token or redis.call('PTTL', lock) < tonumber(ttl_ms) then
       redis.call('SET', lock, token, 'PX', ttl_ms)
     end
-    local stored = tonumber(seen[2]) or 0
     redis.call('SET', fence, stored < tonumber(least) and least or seen[2], 'PX', ARGV[1])
     said[i] = 'y'
   end

@@ -1,18 +1,21 @@
 -- KEYS marker
--- ARGV verb (join, survey, init, close, force), format, fleet, nodes, max_ttl_ms, durable, quarantine
+-- ARGV verb (join, enter, survey, init, close, force), format, fleet, nodes, max_ttl_ms, durable, quarantine, least_ms
 -- answers {status, marker, now_us, run_id, role, mode, maxmemory, maxmemory_policy}
---   status: known · new · restarted · closed · misfit · marked (survey, init: there is a marker) · free (survey: none)
+--   status: known · new · restarted · closed · misfit · free (there is no marker: it is written by `enter`, not by
+--   `join`) · marked (there is one: nothing was changed)
 --
 -- The marker is one line of words:
 --   ready_at span_ms format fleet nodes max_ttl_ms durable quarantine identity
 -- `ready_at` is when quarantine ends, in µs of this node's time; it is never further away than `span_ms`. A node that
 -- is CLOSED grants nothing, for however long, until it is forced: a fleet is changed by closing all of its nodes
--- first, so that the span of each begins when nobody can extend a lock of the old fleet any more.
+-- first, so that the span of each begins when nobody can extend a lock of the old fleet any more. `least_ms` is the
+-- longest span of all of them; a node that is new cannot know it. In place of an identity, a closed node remembers the
+-- fleet it was taken from, `from:fleet:nodes`.
 -- Identity is run id and, where there is a quarantine, replication id: it changes when the server restarts and when
 -- its role does. The scripts compare the latter on every request: a server that was a replica for a moment, and has
 -- the memory of another now, tells its clients nothing of it.
 
-local verb, format, fleet, nodes, max_ttl_ms, durable, quarantine = unpack(ARGV)
+local verb, format, fleet, nodes, max_ttl_ms, durable, quarantine, least_ms = unpack(ARGV)
 
 local CLOSED = 9007199254740991 -- a time that does not come
 
@@ -56,16 +59,28 @@ for word in string.gmatch(marker or '', '%S+') do words[#words + 1] = word end
 local old_ready_at, old_span_ms, old_format, old_fleet, old_nodes, old_max_ttl_ms, old_durable, old_quarantine,
   old_identity = unpack(words)
 
-if verb == 'close' or verb == 'force' then
+local closed = tonumber(old_ready_at) == CLOSED
+local ours = old_fleet == fleet and old_nodes == nodes
+
+if verb == 'close' then
   if (tonumber(old_format) or 0) > tonumber(format) then return answer('misfit', marker) end
+  if closed and not ours then return answer('marked', marker) end -- by another change, which is not over
   -- Locks of the old fleet may be alive, and of those before it if it is waiting for them: nothing is granted until
   -- the longest of them is over.
   local left_ms, span_ms = ((tonumber(old_ready_at) or 0) - now) / 1000, tonumber(old_span_ms) or 0
   wait_ms = math.max(wait_ms, tonumber(old_max_ttl_ms) or 0, math.ceil(math.min(left_ms, span_ms)))
-  if verb == 'close' then return write('closed', CLOSED, wait_ms) end
+  identity = string.format('from:%s:%s', old_fleet or '', tonumber(old_nodes) or 0)
+  if ours then identity = closed and old_identity or 'from::0' end
+  return write('closed', CLOSED, wait_ms)
+end
+
+if verb == 'force' then
+  if not closed or not ours then return answer('marked', marker) end -- another change came between
+  wait_ms = math.max(wait_ms, tonumber(old_span_ms), tonumber(least_ms or 0))
   return write('new', now + wait_ms * 1000, wait_ms)
 end
 
+if not marker and verb == 'join' then return answer('free') end
 if not marker then return write('new', now + wait_ms * 1000, wait_ms) end
 if old_format ~= format or old_fleet ~= fleet or old_nodes ~= nodes or old_quarantine ~= quarantine then
   return answer('misfit', marker)
@@ -74,7 +89,11 @@ if quarantine == '1' and (old_max_ttl_ms ~= max_ttl_ms or old_durable ~= durable
   return answer('misfit', marker)
 end
 
-if tonumber(old_ready_at) == CLOSED then return answer('closed', marker) end
+if closed then return answer('closed', marker) end
+
+-- Without quarantine clients may differ in max_ttl: remembered is the longest, for whoever changes the fleet.
+local longer = tonumber(max_ttl_ms) > tonumber(old_max_ttl_ms)
+if not longer then max_ttl_ms = old_max_ttl_ms end
 
 -- Never further away than the span, should the node's clock have stepped back.
 local span_ms = tonumber(old_span_ms)
@@ -82,5 +101,7 @@ local ready_at = math.min(tonumber(old_ready_at), now + span_ms * 1000)
 if old_identity ~= identity and durable ~= '1' then
   return write('restarted', math.max(ready_at, now + wait_ms * 1000), math.max(span_ms, wait_ms))
 end
-if old_identity ~= identity or ready_at < tonumber(old_ready_at) then return write('known', ready_at, span_ms) end
+if old_identity ~= identity or longer or ready_at < tonumber(old_ready_at) then
+  return write('known', ready_at, span_ms)
+end
 return answer('known', marker)
