@@ -50,7 +50,7 @@ def test_who_entered_elsewhere_does_not_write_what_an_old_view_told(open_side: O
 
 
 def test_a_savepoint_of_sqlite_that_would_commit_is_refused(tmp_path: Path) -> None:
-    """Python's sqlite3 begins no transaction before a savepoint: its end would commit the fence without the write."""
+    """Python's sqlite3 begins no transaction before a savepoint: its end would commit, without the write."""
     engine = create_engine(f"sqlite:///{tmp_path / 'data.db'}")
     guard = SQLGuard()
     with engine.begin() as connection:

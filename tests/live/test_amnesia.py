@@ -22,55 +22,6 @@ Make = Callable[..., Servers]
 Put = Callable[[Server], Proxy]
 
 
-class Amnesia:
-    """A holds nodes 0 and 1 of three; then node 1 restarts empty, and B asks 1 and 2, which are a majority."""
-
-    def __init__(self, fleet: Servers, connect: Connect, put_proxy: Put, quarantine: bool) -> None:
-        self.fleet = fleet
-        proxies = [put_proxy(server) for server in fleet.servers]
-        options = {"fleet": "amnesia", "quarantine": quarantine, "node_timeout": 0.1}
-        self.ours = connect([proxy.url for proxy in proxies], **options)
-        self.theirs = connect(fleet, **options)
-        for locks in (self.ours, self.theirs):
-            locks.lock("warm", ttl=1).acquire(timeout=2).release()
-        proxies[2].refusing = True
-        proxies[2].cut()
-        time.sleep(0.11)
-        self.lease = self.ours.lock("a", ttl=1, keep=False).acquire(timeout=2)
-        assert get(fleet[2], "a") is None
-        fleet[1].restart()
-        time.sleep(0.11)
-
-    def second_holder(self) -> quorumlock.Lease | None:
-        try:
-            return self.theirs.lock("a", ttl=1, keep=False).try_acquire()
-        except NoQuorum:
-            return None
-
-
-def test_a_restarted_node_does_not_make_a_second_holder(
-    make_servers: Make, connect: Connect, put_proxy: Put
-) -> None:
-    story = Amnesia(make_servers(3), connect, put_proxy, quarantine=True)
-    while story.lease.remaining() > 0.1:
-        assert story.second_holder() is None
-    new = story.theirs.lock("a", ttl=1).acquire(timeout=3)
-    assert story.lease.remaining() == 0
-    assert new.fence > story.lease.fence
-    new.release()
-
-
-@pytest.mark.one_kind
-def test_without_quarantine_it_would(make_servers: Make, connect: Connect, put_proxy: Put) -> None:
-    """The canary of the test above: here two hold the lock. The fences still order them."""
-    story = Amnesia(make_servers(3), connect, put_proxy, quarantine=False)
-    second = story.second_holder()
-    assert second is not None
-    assert story.lease.held
-    assert second.fence > story.lease.fence
-    second.release()
-
-
 @pytest.mark.one_kind
 def test_a_restarted_node_is_healed_by_an_extension_and_votes_for_nobody(
     make_servers: Make, connect: Connect

@@ -89,7 +89,7 @@ def initialise(fleet: Fleet, force: bool) -> Steps[float]:
         closed = Tally(fleet.nodes, len(fleet.nodes), patient=True)
         rest = "The others grant nothing until init_fleet(force=True) has reached them all: repeat it"
         yield from _ask_all(fleet, Close(), closed, "init_fleet did not reach every node", rest)
-        _refuse_fleets_that_go_on(closed, ready)  # nodes may have changed hands since the survey
+        _refuse_fleets_that_go_on(closed, ready, CLOSED_NOW)  # nodes may have changed hands since the survey
         wait_ms = _longest_wait(closed)
     tally = Tally(fleet.nodes, len(fleet.nodes), patient=True)
     rest = "These grant nothing until it is repeated" if force else "These will wait out their quarantine"
@@ -127,7 +127,13 @@ def _ready(survey: Tally) -> int:
     return sum(member.mine and not member.closed for member in members)
 
 
-def _refuse_fleets_that_go_on(survey: Tally, ready: int) -> None:
+CLOSED_NOW = (
+    ". Another change came between. The nodes of this list are closed now: delete that key on them, and then repeat "
+    "the change that is to be made"
+)
+
+
+def _refuse_fleets_that_go_on(survey: Tally, ready: int, more: str = "") -> None:
     """Taking nodes from a fleet must leave it without a majority: else it would grant beside the new one."""
     members = [answer.member for answer in survey.answers if answer is not None and answer.member is not None]
     for name, nodes, mine, closed in members:
@@ -140,5 +146,5 @@ def _refuse_fleets_that_go_on(survey: Tally, ready: int) -> None:
                 f"{taken} of these nodes belong to the fleet {name} of {nodes} nodes, whose other {nodes - taken} "
                 f"would go on granting locks: keep at least {nodes - nodes // 2} of its nodes in the new list, and "
                 "replace the rest in a second step. If that fleet is long gone, delete the key ql:node (with your "
-                "prefix in front) on the nodes that were its"
+                f"prefix in front) on the nodes that were its{more}"
             )
