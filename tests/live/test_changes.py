@@ -258,7 +258,7 @@ def test_of_two_changes_at_once_only_one_succeeds(servers: Servers, connect: Con
     one, other = connect([*servers.urls[1:3], servers.urls[4]]), connect([*servers.urls[:2], servers.urls[3]])
     go_on = stopped_before(one, Close)
     other.init_fleet(force=True)
-    with pytest.raises(ConfigurationError, match="would go on granting.*are closed now"):
+    with pytest.raises(ConfigurationError, match=r"would go on granting.*are closed now"):
         go_on()
     with pytest.raises((ConfigurationError, NoQuorum)):
         one.lock("a", ttl=0.4).try_acquire()

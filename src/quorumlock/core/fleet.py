@@ -128,8 +128,8 @@ def _ready(survey: Tally) -> int:
 
 
 CLOSED_NOW = (
-    ". Another change came between. The nodes of this list are closed now: delete that key on them, and then repeat "
-    "the change that is to be made"
+    ". Another change came between. The nodes of this list are closed now: delete that key on them, and then "
+    "repeat the change that is to be made"
 )
 
 
