@@ -108,7 +108,7 @@ def test_a_childs_own_locks_use_its_own_connections(servers: Servers, connect: C
 
     in_child(child)
     lease.extend()
-    assert [client_ids(node) for node in nodes] == before
+    assert eventually(lambda: [client_ids(node) for node in nodes] == before)
     lease.release()
     every_answer_is_its_own_with_threads(locks, nodes)
 
@@ -182,7 +182,7 @@ def test_a_child_of_an_asyncio_program(servers: Servers, connect: Connect, count
                 await locks.aclose()
 
             in_child(child)
-            assert [client_ids(node) for node in nodes] == before
+            assert eventually(lambda: [client_ids(node) for node in nodes] == before)
             lease.check()
             await lease.extend()
             await lease.release()

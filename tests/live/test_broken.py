@@ -12,6 +12,7 @@ import quorumlock
 from quorumlock import Jitter, LeaseLost, LossReason, NoQuorum
 from quorumlock.lab.servers import Servers
 
+from .attribution import nothing_is_left
 from .tools import SLACK, Stopwatch, eventually, exists, get
 
 pytestmark = pytest.mark.live
@@ -138,7 +139,7 @@ def test_locks_again_within_a_second_of_resuming_without_a_new_client(fleet: Ser
         lease = locks.lock("b", ttl=1).acquire(timeout=5)
     assert took.seconds < 1.0
     lease.release()
-    assert eventually(lambda: not any(exists(server, name) for server in fleet.servers for name in "ab"), 0.5)
+    nothing_is_left(fleet.servers, within=0.5, locks=locks)
 
 
 @pytest.mark.one_kind

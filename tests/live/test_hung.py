@@ -141,7 +141,8 @@ def test_after_a_timeout_the_same_socket_answers_with_its_own(
         assert broken.value.may_linger
         proxy.let_go()
         every_answer_is_its_own_with_threads(locks, [server])
-    assert client_ids(server) == before, "the connection was replaced"
+    # The connections of those who looked into the server may still be on their way out.
+    assert eventually(lambda: client_ids(server) == before), "the connection was replaced"
     nothing_is_left([server])
 
 
@@ -164,7 +165,8 @@ def test_after_a_timeout_the_same_socket_answers_with_its_own_with_asyncio(
                 assert all(isinstance(error, quorumlock.NoQuorum) for error in found)
                 proxy.let_go()
                 await every_answer_is_its_own(locks, [server])
-            assert client_ids(server) == before, "the connection was replaced"
+            # The connections of those who looked into the server may still be on their way out.
+            assert eventually(lambda: client_ids(server) == before), "the connection was replaced"
         nothing_is_left([server])
 
     asyncio.run(main())
