@@ -195,6 +195,9 @@ def test_connections_that_idled_and_were_closed_do_not_surface(
     for _ in range(3):
         for server in servers.servers[:count]:
             server.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        assert eventually(lambda: not any(client_ids(server) for server in servers.servers[:count])), (
+            "not closed yet"
+        )
         time.sleep(0.06)
         lease = locks.lock("a", ttl=1).try_acquire()
         assert lease is not None
