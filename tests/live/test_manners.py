@@ -132,6 +132,27 @@ def test_the_end_of_a_lease_is_told_although_its_locker_was_closed() -> None:
     assert lost.value.reason is LossReason.EXPIRED
 
 
+def test_nothing_is_asked_any_more_when_close_has_returned(
+    locks: quorumlock.Locker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round of the keeper's that is under way would join a node that was emptied after close()."""
+    perform = locks.engine.perform
+    begun, under_way = threading.Event(), threading.Semaphore(0)
+
+    def slowly(round_: Round) -> None:
+        begun.set()
+        threading.Event().wait(0.3)
+        perform(round_)
+        under_way.release()
+
+    lease = locks.lock("a", ttl=TTL).acquire()
+    monkeypatch.setattr(locks.engine, "perform", slowly)
+    assert begun.wait(10)
+    locks.close()
+    assert under_way.acquire(blocking=False), "close() has returned, and a renewal goes on"
+    assert lease.lost.wait(10)
+
+
 def test_the_body_is_cancelled_although_its_locker_was_closed() -> None:
     async def main() -> None:
         locks = quorumlock.connect_async("memory://")

@@ -33,6 +33,8 @@ class Keeper(KeeperBase):
         self._caller: threading.Thread | None = None
         self._starting = threading.RLock()
         self._working = threading.Lock()
+        self._asking = threading.Lock()
+        """Held while nodes are being asked."""
 
     def watch(self, hold: Hold) -> None:
         hold.desk = self
@@ -66,9 +68,13 @@ class Keeper(KeeperBase):
         self._bell.put(None)
 
     def join(self) -> None:
-        """Waits until the thread has ended, unless it still has something to announce."""
+        """Waits until nothing is asked any more; for the end of the thread, unless it has still a loss to announce."""
         thread = self._thread
-        if thread is not None and thread is not threading.current_thread() and not self.roster.charges():
+        if thread is None or thread is threading.current_thread():
+            return
+        if self._asking.acquire(timeout=LONGEST_NAP):
+            self._asking.release()
+        if not self.roster.charges():
             thread.join(LONGEST_NAP)
 
     def _work(self) -> None:
@@ -88,10 +94,11 @@ class Keeper(KeeperBase):
 
     def _tend(self) -> None:
         steps = tend(self._fleet, self.roster)
-        if self.closing:
-            next(steps, None)  # nothing is renewed, so nothing is asked of a runner that is closed
-        else:
-            self._run(steps)
+        with self._asking:
+            if self.closing:
+                next(steps, None)  # nothing is renewed, so nothing is asked of a runner that is closed
+            else:
+                self._run(steps)
 
     def _sleep(self) -> bool:
         """Sleeps until something is due; False if the keeper is to end."""
