@@ -15,7 +15,7 @@ from .process import Process
 if TYPE_CHECKING:
     from .core.fleet import Fleet
     from .core.renewal import Extension
-    from .front import LeaseBase
+    from .leasing import LeaseBase
 
     LeaseRef = weakref.ref[LeaseBase[Any]]
 else:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .errors import ConfigurationError, Unsupported
+from .errors import ConfigurationError
 
 if TYPE_CHECKING:
     from .retry import Retry
@@ -52,6 +52,13 @@ def whole(parameter: str, value: object, least: int, most: int) -> int:
 def flag(parameter: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise ConfigurationError(f"{parameter}={shown(value)} must be True or False")
+    return value
+
+
+def choice(parameter: str, value: object, allowed: tuple[str, ...]) -> str:
+    """One of some words."""
+    if not isinstance(value, str) or value not in allowed:
+        raise ConfigurationError(f"{parameter}={shown(value)} must be one of {', '.join(map(repr, allowed))}")
     return value
 
 
@@ -145,6 +152,10 @@ class LockOptions:
     timeout: float | None
     keep: bool
     max_hold: float
+    reentrant: bool
+    fair: bool
+    lock_delay: float
+    at_least: float
     note: str | None
     on_lost: Callable[[Any], object] | None
 
@@ -164,21 +175,25 @@ class LockOptions:
         note: str | None,
         on_lost: Callable[[Any], object] | None,
     ) -> LockOptions:
-        for parameter, value in (("reentrant", reentrant), ("fair", fair)):
-            if flag(parameter, value):
-                raise Unsupported(f"{parameter}=True is not in this version yet")
-        for parameter, seconds in (("lock_delay", lock_delay), ("at_least", at_least)):
-            if real(parameter, seconds, 0.0, settings.max_ttl):
-                raise Unsupported(f"{parameter}={shown(seconds)} is not in this version yet")
+        ttl = checked_ttl(settings, ttl)
+        lock_delay = real("lock_delay", lock_delay, 0.0, settings.max_ttl)
+        if ttl + lock_delay > settings.max_ttl:
+            raise ConfigurationError(
+                f"ttl={ttl:g} and lock_delay={lock_delay:g} are more than max_ttl={settings.max_ttl:g} together"
+            )
         if note is not None:
             text("note", note)
         if on_lost is not None and not callable(on_lost):
             raise ConfigurationError(f"on_lost={shown(on_lost)} must be callable")
         return cls(
-            ttl=checked_ttl(settings, ttl),
+            ttl=ttl,
             timeout=checked_timeout(timeout),
             keep=flag("keep", keep),
             max_hold=real("max_hold", max_hold, MIN_TTL, FOREVER),
+            reentrant=flag("reentrant", reentrant),
+            fair=flag("fair", fair),
+            lock_delay=lock_delay,
+            at_least=real("at_least", at_least, 0.0, settings.max_ttl),
             note=note,
             on_lost=on_lost,
         )

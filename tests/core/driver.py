@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import TypeVar
 
-from quorumlock.core.effects import Effect, Round, Route, Sleep, Steps
+from quorumlock.core.effects import Effect, Round, Route, Sleep, Steps, Wait
 from quorumlock.core.fleet import Fleet
 from quorumlock.core.health import give_up
 from quorumlock.core.redlock import Grant
@@ -63,7 +63,7 @@ class World:
 
     @property
     def sleeps(self) -> list[float]:
-        return [effect.seconds for effect in self.effects if isinstance(effect, Sleep)]
+        return [effect.seconds for effect in self.effects if isinstance(effect, (Sleep, Wait))]
 
     def grant(self, *, ttl: float = 10.0, fence: int = 5, left: float = 5.0) -> Grant:
         """A lease that was acquired some time ago and is valid for another `left` seconds."""
@@ -115,9 +115,10 @@ class World:
 
     def _perform(self, effect: Effect, script: Iterable[Performer]) -> None:
         self.effects.append(effect)
-        if isinstance(effect, Sleep):
+        if isinstance(effect, (Sleep, Wait)):
             self.now += effect.seconds
             return
+        assert isinstance(effect, Round)
         performer = next(iter(script), None)
         assert performer is not None, f"an unexpected round: {asked(effect)}"
         performer(effect)

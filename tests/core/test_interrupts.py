@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quorumlock.core import redlock, renewal, waiting
-from quorumlock.core.effects import Round, Route, Sleep, Steps
+from quorumlock.core.effects import Round, Route, Steps, Wait
 from quorumlock.core.redlock import acquire
 from quorumlock.core.requests import Acquire, Confirm, Extend, Heal, Join, Release
 from quorumlock.core.votes import Answer
@@ -175,7 +175,7 @@ def test_waiting_between_attempts_that_is_interrupted_leaves_nothing_to_undo() -
     error = Cancelled()
     steps = waiting.acquire_within(world.fleet, "job", 10.0, None, Jitter(0.2), 5.0)
     assert world.interrupt(steps, [everyone(HELD), everyone(DONE)], error) is error
-    assert isinstance(world.effects[0], Sleep)
+    assert isinstance(world.effects[0], Wait)
     assert len(world.effects) == 1
 
 
@@ -186,7 +186,7 @@ def test_a_later_attempt_that_is_interrupted_is_undone_by_its_own_token() -> Non
         effect = next(steps)
         assert isinstance(effect, Round)
         performer(effect)
-    assert isinstance(next(steps), Sleep)
+    assert isinstance(next(steps), Wait)
     assert {one.token for one in only(next(steps), Acquire).values()} == {"token-2"}
     assert {one.token for one in only(steps.throw(Cancelled()), Release).values()} == {"token-2"}
     with pytest.raises(Cancelled):

@@ -183,7 +183,7 @@ def test_a_majority_that_forgot_grants_nothing_until_old_locks_are_over(
     for server in engine.servers[:2]:
         server.flush()
     with pytest.raises(NoQuorum, match="quarantine"):
-        locks.lock("a").try_acquire()
+        locks.lock("b").try_acquire()
     with pytest.raises(LeaseLost) as gone:
         lease.extend()
     assert gone.value.reason is LossReason.UNREACHABLE

@@ -13,7 +13,8 @@ from quorumlock.core import fleet, redlock, waiting
 from quorumlock.core.effects import Route, Sleep, Steps
 from quorumlock.core.fleet import Fleet
 from quorumlock.core.votes import Tally
-from quorumlock.engines.memory.server import CHANGED, ServerDouble
+from quorumlock.engines.memory.locks import CHANGED
+from quorumlock.engines.memory.server import ServerDouble
 from quorumlock.errors import NotAcquired
 from quorumlock.retry import Jitter
 from quorumlock.runners.virtual import VirtualNode, VirtualRunner, World

@@ -224,7 +224,7 @@ def test_an_effect_is_all_a_procedure_yields() -> None:
     client.run(waiting.acquire_within(client.fleet, "x", TTL, 1.0, Jitter(0.1), 5.0))
     with pytest.raises(NotAcquired):
         client.run(watched())
-    assert {kind.__name__ for kind in kinds} == {"Round", "Sleep"}
+    assert {kind.__name__ for kind in kinds} == {"Round", "Wait"}
 
 
 @pytest.mark.parametrize("joined", [True, False])

@@ -106,7 +106,7 @@ CONTRACT = {
     "Locker.lock": ["self", "name", "ttl", "timeout", "keep", "max_hold", "reentrant", "fair", "lock_delay",
                     "at_least", "note", "on_lost"],
     "Locker.locked": ["self", "name", "ttl", "timeout", "keep", "max_hold", "reentrant", "fair", "lock_delay",
-                      "at_least", "note", "on_lost"],
+                      "at_least", "note", "on_lost", "on_busy"],
     "Lock.acquire": ["self", "timeout"],
     "Lock.try_acquire": ["self"],
     "Lock.locked": ["self"],

@@ -10,7 +10,19 @@ from .source import MODULES, imported_modules, imports, running, tree
 
 CORE = [module for module in MODULES if module.startswith("quorumlock.core")]
 
-HARMLESS = {"__future__", "collections.abc", "dataclasses", "enum", "heapq", "math", "re", "typing", "unicodedata"}
+HARMLESS = {
+    "__future__",
+    "collections",
+    "collections.abc",
+    "contextlib",
+    "dataclasses",
+    "enum",
+    "heapq",
+    "math",
+    "re",
+    "typing",
+    "unicodedata",
+}
 """The parts of the standard library that neither wait, nor look at the world, nor remember."""
 
 FRIENDS = {"quorumlock.errors", "quorumlock.retry", "quorumlock.options"}

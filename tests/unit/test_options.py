@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import quorumlock
-from quorumlock import ConfigurationError, Jitter, Unsupported, options
+from quorumlock import ConfigurationError, Jitter, options
 from quorumlock.options import LockOptions, Settings
 
 from .examples import examples
@@ -108,10 +108,10 @@ def test_a_delay_that_makes_no_sense_is_refused(locker: Any, parameter: str, val
     refused(lambda: locker.lock("job", **{parameter: value}), parameter, value, "0", "60")
 
 
-@pytest.mark.parametrize("chosen", [{"reentrant": True}, {"fair": True}, {"lock_delay": 1.0}, {"at_least": 1.0}])
-def test_what_this_version_cannot_do_is_not_silently_ignored(locker: Any, chosen: dict[str, Any]) -> None:
-    with pytest.raises(Unsupported, match=f"^{next(iter(chosen))}="):
-        locker.lock("job", **chosen)
+def test_a_lock_may_be_closed_for_no_longer_than_max_ttl(locker: Any) -> None:
+    locker.lock("a", ttl=50, lock_delay=10)
+    with pytest.raises(ConfigurationError, match=r"^ttl=50 and lock_delay=11 are more than max_ttl=60 together"):
+        locker.lock("a", ttl=50, lock_delay=11)
 
 
 @pytest.mark.parametrize("on_lost", [1, "print", object()])

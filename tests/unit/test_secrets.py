@@ -140,7 +140,6 @@ def test_no_password_of_a_client_is_shown(caplog: pytest.LogCaptureFixture) -> N
 def test_a_token_is_never_shown_whole() -> None:
     from quorumlock.core.effects import Route
     from quorumlock.core.redlock import Grant
-    from quorumlock.options import LockOptions
     from quorumlock.process import anonymous_token, token
     from quorumlock.sync.lease import Lease
 
@@ -148,6 +147,6 @@ def test_a_token_is_never_shown_whole() -> None:
     for secret in (token(), anonymous_token()):
         tally = locker._fleet.tally()
         grant = Grant("job", secret, 1, 10.0, 0.0, tally, Route())
-        lease = Lease(locker, grant, LockOptions(10.0, None, False, 1.0, None, None))
+        lease = Lease(locker, grant, locker.lock("job", keep=False)._options)
         assert secret[:12] not in f"{lease!r} {lease}"
         assert lease.token == secret

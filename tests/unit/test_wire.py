@@ -19,10 +19,12 @@ from quorumlock.core.requests import (
     Initialise,
     Join,
     Kept,
+    Leave,
     Look,
     Release,
     Request,
     Survey,
+    Ticket,
 )
 from quorumlock.core.votes import Cause, Vote
 from quorumlock.engines.redis import scripts
@@ -41,6 +43,9 @@ MORE = (5, *KEYS[1:], "app:x", "app:ql:fence:{app:x}")
 BROKEN = "app:ql:broken:{app:job}"
 MINE, OTHER = Kept("job", "me", 10_000, 5), Kept("x", "you", 9_000, 8)
 TERMS = (1, "f00d", 3, 60_000, 0, 1)
+QUEUE = "app:ql:queue:{app:job}"
+QUEUED = (4, *KEYS[1:], QUEUE, "me", 1000, 17, 15_000_000, 86_400_000)
+LEFT = (2, "app:job", QUEUE)
 
 SAID: list[tuple[Request, Script, tuple[object, ...]]] = [
     (Acquire("job", "me", 10_000, 17), scripts.ACQUIRE, (*KEYS, "me", 10_000, 17, 15_000_000, 86_400_000)),
@@ -55,7 +60,15 @@ SAID: list[tuple[Request, Script, tuple[object, ...]]] = [
     ),
     (Break("job", 17), scripts.BREAK, (4, *KEYS[1:], BROKEN, 86_400_000, 120_000, 17)),
     (Look("job"), scripts.LOOK, KEYS),
-    (Release("job", "me"), scripts.RELEASE, (1, "app:job", "me")),
+    (Acquire("job", "me", 1000, 17, strict=True), scripts.QUEUE, (*QUEUED, "", 0, 0, 1, 50, "app:ql:wake:")),
+    (
+        Acquire("job", "me", 1000, 17, Ticket("t1", "room", 16, 30_000)),
+        scripts.QUEUE,
+        (*QUEUED, "room:t1", 16, 30_000, 0, 50, "app:ql:wake:"),
+    ),
+    (Release("job", "me"), scripts.RELEASE, (*LEFT, "me", 0, "", "", 0, "app:ql:wake:")),
+    (Release("job", "me", True, "t", "l", 9), scripts.RELEASE, (*LEFT, "me", 1, "t", "l", 9, "app:ql:wake:")),
+    (Leave("job", "room:t1"), scripts.RELEASE, (*LEFT, "", 1, "room:t1", "", 0, "app:ql:wake:")),
     (Join(), scripts.JOIN, (1, "app:ql:node", "join", *TERMS)),
     (Join(enter=True), scripts.JOIN, (1, "app:ql:node", "enter", *TERMS)),
     (Survey(), scripts.JOIN, (1, "app:ql:node", "survey", *TERMS)),
@@ -185,7 +198,8 @@ def test_a_refusal_of_the_node_is_one_of_all_leases() -> None:
         (1, Vote.GRANTED, Cause.AGREED),
         (0, Vote.REFUSED, Cause.HELD),
         (-3, Vote.REFUSED, Cause.ABSENT),
-        (2, Vote.UNKNOWN, Cause.FAILED),
+        (2, Vote.GRANTED, Cause.AGREED),
+        (3, Vote.UNKNOWN, Cause.FAILED),
         (None, Vote.UNKNOWN, Cause.FAILED),
         (ReplyError("BUSY"), Vote.UNKNOWN, Cause.FAILED),
     ],

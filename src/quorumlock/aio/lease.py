@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import LeaseLost, LossReason
-from ..front import LeaseBase
+from ..leasing import LeaseBase
 from ..process import Process
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ class AsyncLease(LeaseBase[asyncio.Event]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         lost = self._loss_on_exit()
-        task, self._task = self._task, None
+        task = self._task
+        if self._depth <= 1:
+            self._task = None
         mine = False
         if self._interrupted and task is not None:
             # As asyncio.timeout does it: if this was the only cancellation, it was ours, and goes no further.

@@ -6,6 +6,8 @@ import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
+from ..core.redlock import Grant
+from ..errors import AcquireTimeout, LockHeld
 from ..front import Default, LockBase
 from .lease import AsyncLease
 
@@ -23,13 +25,32 @@ class AsyncLock(LockBase):
 
         `timeout` is in seconds; None waits as long as it takes, 0 tries once and raises LockHeld.
         """
-        grant = await self._locker._run(self._acquiring(timeout))
-        return AsyncLease(self._locker, grant, self._options)
+        if self._options.reentrant and (again := self._reentered(asyncio.current_task())) is not None:
+            return cast(AsyncLease, again)
+        return self._leased(await self._locker._run(self._acquiring(timeout)))
 
     async def try_acquire(self) -> AsyncLease | None:
         """Tries once: a lease, or None if somebody holds it; raises NoQuorum if nobody can tell."""
+        if self._options.reentrant and (again := self._reentered(asyncio.current_task())) is not None:
+            return cast(AsyncLease, again)
         grant = await self._locker._run(self._trying())
-        return None if grant is None else AsyncLease(self._locker, grant, self._options)
+        return None if grant is None else self._leased(grant)
+
+    async def _unless_busy(self) -> AsyncLease | None:
+        """For the decorator: a lease that its task owns, or None if the lock is busy."""
+        try:
+            lease = await (self.try_acquire() if self._options.timeout is None else self.acquire())
+        except (LockHeld, AcquireTimeout):
+            return None
+        if lease is not None and lease._depth == 1:
+            lease._enter(owned=True)
+        return lease
+
+    def _leased(self, grant: Grant) -> AsyncLease:
+        lease = AsyncLease(self._locker, grant, self._options)
+        if self._options.reentrant:
+            self._remember(asyncio.current_task(), lease)
+        return lease
 
     async def locked(self) -> bool:
         """Asks the nodes whether anybody holds it. By the time you know, it may have changed."""
@@ -37,7 +58,8 @@ class AsyncLock(LockBase):
 
     async def __aenter__(self) -> AsyncLease:
         lease = await self.acquire()
-        lease._enter(owned=True)
+        if lease._depth == 1:
+            lease._enter(owned=True)
         self._entered.setdefault(asyncio.current_task(), []).append(lease)
         return lease
 

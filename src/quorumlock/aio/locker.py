@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .. import options
 from ..core import fleet, redlock
-from ..front import LockerBase, coroutine_function, naming
+from ..decorating import ON_BUSY, coroutine_function, naming
+from ..front import LockerBase
 from ..options import LockOptions, Settings
 from .keeper import AsyncKeeper
 from .lease import AsyncLease
@@ -17,6 +18,7 @@ from .lock import AsyncLock
 
 if TYPE_CHECKING:
     from ..engines.base import Engine
+    from ..runners.aio import AioRunner
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,7 +31,7 @@ class AsyncLocker(LockerBase):
         from ..runners.aio import AioRunner
 
         super().__init__(engine, settings)
-        self._runner = AioRunner(engine, settings.node_timeout, self._bus)
+        self._runner: AioRunner = AioRunner(engine, settings.node_timeout, self._bus)
         self._run = self._runner.run
         self._keeper: AsyncKeeper
         self._employ(AsyncKeeper(self._fleet, self._run))
@@ -73,24 +75,37 @@ class AsyncLocker(LockerBase):
         at_least: float = 0.0,
         note: str | None = None,
         on_lost: Callable[[AsyncLease], object] | None = None,
+        on_busy: str = "raise",
     ) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
         """A decorator: every call of the function runs under the lock of that name.
 
-        `name` may be a function that makes the name from the call's arguments. The other options are those of
-        `lock`. A function that needs its lease is better written with a block of its own.
+        `name` may be a template, filled from the call's arguments ("orders:{order_id}"), or a function that makes
+        the name from them. A lock that is busy is waited for as `timeout` says, then LockHeld or AcquireTimeout
+        is raised; with `on_busy="skip"` the call returns None instead, and does not wait unless there is a timeout.
+        The other options are those of `lock`. A function that needs its lease is better written with a block of
+        its own.
         """
         chosen = LockOptions.checked(
             self._settings, ttl=ttl, timeout=timeout, keep=keep, max_hold=max_hold, reentrant=reentrant,
             fair=fair, lock_delay=lock_delay, at_least=at_least, note=note, on_lost=on_lost,
         )  # fmt: skip
-        named = naming(name)
+        naming_for = naming(name)
+        skip = options.choice("on_busy", on_busy, ON_BUSY) == "skip"
 
         def decorate(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
             coroutine_function("locked", function)
+            named = naming_for(function)
 
             @functools.wraps(function)
             async def call(*args: P.args, **kwargs: P.kwargs) -> T:
-                async with AsyncLock(self, named(*args, **kwargs), chosen):
+                lock = AsyncLock(self, named(*args, **kwargs), chosen)
+                if not skip:
+                    async with lock:
+                        return await function(*args, **kwargs)
+                lease = await lock._unless_busy()
+                if lease is None:
+                    return None  # type: ignore[return-value]
+                async with lease:
                     return await function(*args, **kwargs)
 
             return call

@@ -1,12 +1,15 @@
-"""What a procedure can ask of a runner: a round of requests, or some sleep."""
+"""What a procedure can ask of a runner: a round of requests, some sleep, or to listen and wait."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from .requests import Request
 from .votes import Tally
+
+if TYPE_CHECKING:
+    from .room import Room, Watch
 
 T = TypeVar("T")
 
@@ -58,5 +61,30 @@ class Sleep:
         self.seconds = seconds
 
 
-Effect = Round | Sleep
+class Listen:
+    """Let the nodes announce to this room; on return those that are `room.ears` do. Takes `timeout` at the most."""
+
+    __slots__ = ("room", "timeout")
+
+    def __init__(self, room: Room, timeout: float) -> None:
+        self.room = room
+        self.timeout = timeout
+
+
+class Wait:
+    """Do nothing until the watch is rung by so many nodes, or from within this process; at most for `seconds`."""
+
+    __slots__ = ("nodes", "seconds", "watch")
+
+    def __init__(self, watch: Watch, seconds: float, nodes: int = 1) -> None:
+        self.watch = watch
+        self.seconds = seconds
+        self.nodes = nodes
+
+    @property
+    def over(self) -> bool:
+        return self.watch.called or len(self.watch.rung) >= self.nodes
+
+
+Effect = Round | Sleep | Listen | Wait
 Steps = Generator[Effect, None, T]

@@ -15,15 +15,19 @@ Rules, numbered because the proofs lean on them:
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from .effects import Round, Route, Steps
 from .fence import behind, confirmed
 from .fleet import Fleet, muster, refuse_misfits
-from .requests import Acquire, Break, Confirm, Look, Release, Request
+from .requests import Acquire, Break, Confirm, Look, Release, Request, Ticket
 from .validity import valid_until
 from .votes import UNSENT, Answer, Cause, Tally, Vote
+
+if TYPE_CHECKING:
+    from .room import Room
 
 
 @dataclass(slots=True)
@@ -55,6 +59,14 @@ class Grant:
     """The votes of its holder's last extension; those of a slow minority come when it is over."""
     on_probation: frozenset[int] = frozenset()
     """Nodes that were healed, and do not count until those that justified it have been heard again."""
+    lock_delay: float = 0.0
+    """For how long the nodes keep it closed beyond its ttl."""
+    since: float = 0.0
+    """When the attempt began that won."""
+    ticket: str = ""
+    """Its place in the queues of nodes, which it keeps until it is released."""
+    room: Room | None = None
+    """Whose waiters are told when it is over."""
 
 
 @dataclass(slots=True)
@@ -73,27 +85,57 @@ class Refusal:
         """What is left of the holder's time, as far as nodes told; 0: unknown."""
         return max((a.wait_ms for a in self.tally.answers if a and a.cause is Cause.HELD), default=0)
 
+    @property
+    def place(self) -> int:
+        """How many wait in front of us, as far as nodes told."""
+        return max((a.place for a in self.tally.answers if a and a.cause is Cause.HELD), default=0)
 
-def acquire(fleet: Fleet, name: str, ttl: float) -> Steps[Grant | Refusal]:
-    """One attempt: one round trip, and a second one only where nodes granted different fences."""
+    @property
+    def split(self) -> bool:
+        """Was it free on so many nodes that nobody can have had it? Then nobody will announce anything."""
+        return len(self.tally.caused(Cause.HELD)) < self.tally.needed
+
+
+def acquire(
+    fleet: Fleet,
+    name: str,
+    ttl: float,
+    *,
+    lock_delay: float = 0.0,
+    ticket: Ticket | None = None,
+    ears: Container[int] = frozenset(),
+    strict: bool = False,
+    route: Route | None = None,
+) -> Steps[Grant | Refusal]:
+    """One attempt: one round trip, and a second one only where nodes granted different fences.
+
+    A `ticket` is shown to those nodes alone whose announcements are heard (`ears`): others would drop it.
+    """
     if not fleet.mustered:
         absent = yield from muster(fleet)
         if absent is not None:
             return Refusal(absent, busy=False, linger=False)
     token = fleet.new_token()
-    route = Route()
+    route = route or Route()
     tally = Tally(fleet.nodes, fleet.majority, reasoned=True)
     started_at = fleet.clock()
-    request = Acquire(name, token, round(ttl * 1000), int(fleet.wall() * 1_000_000))
+    request = Acquire(name, token, round((ttl + lock_delay) * 1000), int(fleet.wall() * 1_000_000), None, strict)
+    requests = [request] * len(fleet.nodes)
+    if ticket is not None:
+        shown = request._replace(ticket=ticket)
+        requests = [shown if node in ears else request for node in range(len(fleet.nodes))]
     try:
-        yield Round([request] * len(fleet.nodes), tally, fleet.timeout(ttl), route)
+        yield Round(requests, tally, fleet.timeout(ttl), route)
         if tally.won:
             fence, raised = tally.top, 0
             if tally.at_top < fleet.majority:
                 fence, raised = yield from confirm(fleet, name, token, tally, ttl, route)
             until = valid_until(started_at, ttl, fleet.drift)
             if fence and fleet.clock() < until:
-                return Grant(name, token, fence, ttl, until, tally, route, raised, asked_at=started_at)
+                return Grant(
+                    name, token, fence, ttl, until, tally, route, raised, asked_at=started_at,
+                    lock_delay=lock_delay, since=started_at, ticket="" if ticket is None else ticket.member,
+                )  # fmt: skip
             why = "collecting votes took longer than the ttl" if fence else "the fence was not confirmed"
         else:
             why = ""
@@ -147,13 +189,20 @@ def _may_linger(asked: Answer | None, released: Answer | None) -> bool:
 
 
 def release(
-    fleet: Fleet, name: str, token: str, ttl: float, route: Route, tally: Tally | None = None
+    fleet: Fleet,
+    name: str,
+    token: str,
+    ttl: float,
+    route: Route,
+    tally: Tally | None = None,
+    request: Release | None = None,
 ) -> Steps[Tally]:
     """Deletes the lock wherever it is still ours; returns when a majority has answered.
 
     A node to which the request of `tally`'s round was never sent does not know the token and is left alone.
+    Nobody is told of it, unless a `request` is given that says so.
     """
-    requests: list[Request | None] = fleet.to_all(Release(name, token))
+    requests: list[Request | None] = fleet.to_all(request or Release(name, token))
     asked = len(requests)
     if tally is not None:
         for node, answer in enumerate(tally.answers):

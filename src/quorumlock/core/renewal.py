@@ -107,7 +107,7 @@ def pause_before(fleet: Fleet, usual: float, left: float) -> float:
 
 
 def kept(grant: Grant, ttl: float) -> Kept:
-    return Kept(grant.name, grant.token, round(ttl * 1000), grant.fence)
+    return Kept(grant.name, grant.token, round((ttl + grant.lock_delay) * 1000), grant.fence)
 
 
 def judged(

@@ -11,13 +11,37 @@ class Join(NamedTuple):
     enter: bool = False
 
 
+class Ticket(NamedTuple):
+    """A place in the queue of a lock: the same on all nodes, and through all attempts of one wait.
+
+    `locker` says where its turn is to be announced; without it nobody listens, and the waiter asks by itself.
+    """
+
+    id: str
+    locker: str
+    order_us: int
+    """The waiter's wall clock when it came."""
+    patience_ms: int
+    """For how long it is good unless it is shown again."""
+
+    @property
+    def member(self) -> str:
+        """What stands in the queue."""
+        return f"{self.locker}:{self.id}"
+
+
 class Acquire(NamedTuple):
-    """Set the lock if it is free, and raise the fence; `candidate_us` is the client's wall clock."""
+    """Set the lock if it is free, and raise the fence; `candidate_us` is the client's wall clock.
+
+    With a `ticket` a node that refuses puts it into the queue. `strict`: a free lock is the head's of the queue.
+    """
 
     name: str
     token: str
     ttl_ms: int
     candidate_us: int
+    ticket: Ticket | None = None
+    strict: bool = False
 
 
 class Confirm(NamedTuple):
@@ -55,10 +79,25 @@ class Heal(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Delete the lock if it is still mine."""
+    """Delete the lock if it is still mine.
+
+    With `wake` the head of the queue is told; `ticket` is what the holder itself had there. A head that waits in
+    this `locker` needs no telling. The lock stays closed for `stay_ms` more.
+    """
 
     name: str
     token: str
+    wake: bool = False
+    ticket: str = ""
+    locker: str = ""
+    stay_ms: int = 0
+
+
+class Leave(NamedTuple):
+    """Take a ticket out of the queue; if the lock is free, tell the head."""
+
+    name: str
+    ticket: str
 
 
 class Break(NamedTuple):
@@ -89,4 +128,4 @@ class Initialise(NamedTuple):
     wait_ms: int = 0
 
 
-Request = Join | Acquire | Confirm | Extend | Heal | Release | Break | Look | Survey | Close | Initialise
+Request = Join | Acquire | Confirm | Extend | Heal | Release | Leave | Break | Look | Survey | Close | Initialise

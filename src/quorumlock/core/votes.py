@@ -83,6 +83,8 @@ class Answer(NamedTuple):
     detail: str = ""
     each: tuple[Cause, ...] = ()
     member: Member | None = None
+    place: int = 0
+    """To a request that was refused: how many wait in front. To a release: 1, if somebody elsewhere is next."""
 
     def of(self, lease: int) -> Cause:
         """What it says of one lease, if it was asked about many."""
@@ -146,6 +148,13 @@ class Tally:
             self._patient = True
         if reasoned:
             self._reasoned = True
+
+    @classmethod
+    def said(cls, nodes: tuple[str, ...]) -> Tally:
+        """Of a round that nobody waits for: what is to be said is said, and that is all."""
+        tally = cls(nodes, 0, any_answer=True)
+        tally.decided = True
+        return tally
 
     def cast(self, node: int, answer: Answer) -> None:
         """Enters a vote; the first one of a node that says something counts."""

@@ -1,55 +1,251 @@
-"""Trying again: until it is ours, until time is up, or until nobody can tell.
+"""Waiting for a lock: until it is ours, until time is up, or until nobody can tell.
 
 Held and broken are different things to wait for. With `timeout=None` a held lock is waited for as long as it
 takes, but a fleet without a majority only for `patience` seconds.
+
+Nothing is polled that can be announced:
+
+1. The first attempt is a plain one. Who is refused lets the nodes announce to its room (once for all waits of a
+   process), makes a ticket, and asks again: whoever refuses from then on has its ticket in the queue.
+2. The watch is armed before every attempt, so what is announced during it counts.
+3. Who is announced by a majority asks at once, and by fewer nodes a moment later.
+4. An expiry is announced by nobody. Nodes say what is left of the holder's time: the first in the queue asks when
+   it is over, the others stand back by their place.
+5. Announcements can be lost. So everybody asks now and then (the *poll*), the first in the queue most often; that
+   also keeps its ticket good.
+6. A split vote is announced by nobody: those who took part ask again after a short, random time.
+7. Who leaves takes its ticket off all nodes, and they tell the next if the lock is free. Who has obtained the lock
+   keeps its ticket until the release. Who cannot reach a majority withdraws, too: it would keep others waiting.
 """
 
 from __future__ import annotations
 
 from ..errors import AcquireTimeout, LeaseLost, LockHeld, LossReason, NoQuorum, NotAcquired
 from ..retry import Retry
-from .effects import Sleep, Steps
+from .effects import Listen, Round, Route, Sleep, Steps, Wait
 from .fleet import Fleet
 from .redlock import Grant, Refusal, acquire, release
 from .renewal import Extension, extend, pause_before
+from .requests import Leave, Ticket
+from .room import Room, Watch
 from .votes import Cause, Tally
+
+LINGER = 0.003
+"""How long a majority of announcements is waited for after the first of them."""
+POLL_FIRST = 1.0
+POLL_MOST = 10.0
+TICKET_LASTS = 3 * POLL_MOST
+SPLIT_FIRST = 0.002
+SPLIT_MOST = 0.2
+STAND_BACK = 0.02
+"""How much later each of the queue asks for a lock whose time is over than the one in front of it."""
+NAP = 60.0
+"""Nobody sleeps longer without looking at the clock."""
+
+
+class Wish:
+    """What somebody wants, and how long to wait for it."""
+
+    __slots__ = ("adaptive", "fair", "lock_delay", "name", "patience", "retry", "timeout", "ttl")
+
+    def __init__(
+        self,
+        name: str,
+        ttl: float,
+        timeout: float | None,
+        retry: Retry,
+        patience: float,
+        *,
+        fair: bool = False,
+        lock_delay: float = 0.0,
+        adaptive: bool = False,
+    ) -> None:
+        self.name = name
+        self.ttl = ttl
+        self.timeout = timeout
+        self.retry = retry
+        self.patience = patience
+        self.fair = fair
+        """Never overtake who came before."""
+        self.lock_delay = lock_delay
+        self.adaptive = adaptive
+        """Poll a lock that is held as seldom as seems right, instead of as `retry` says."""
+
+    @property
+    def alone(self) -> bool:
+        """Does it go to the nodes by itself, whoever else of this process does?"""
+        return self.fair or self.timeout == 0
 
 
 def acquire_within(
     fleet: Fleet, name: str, ttl: float, timeout: float | None, retry: Retry, patience: float
 ) -> Steps[Grant]:
+    """As `obtain`, for somebody who is alone in the world."""
+    room = Room()
+    room.deaf = True
+    return (yield from obtain(fleet, room, Wish(name, ttl, timeout, retry, patience)))
+
+
+def obtain(fleet: Fleet, room: Room, wish: Wish) -> Steps[Grant]:
     """Attempts until granted; raises LockHeld or AcquireTimeout when busy, NoQuorum when broken."""
+    watch = Watch(wish.name)
+    grant: Grant | None = None
+    try:
+        if not wish.alone:
+            room.enter(watch)
+        grant = yield from _insist(fleet, room, wish, watch)
+        grant.room = room
+        room.granted(grant)
+        room.leave(watch)
+        return grant
+    except BaseException:
+        room.leave(watch)
+        if grant is not None:
+            grant.over = True
+            room.forget(grant)
+            yield from release(fleet, grant.name, grant.token, grant.ttl, grant.route)
+        if watch.queued:
+            yield from _withdraw(fleet, watch)
+        raise
+
+
+def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
+    name, timeout, retry = wish.name, wish.timeout, wish.retry
     started_at = fleet.clock()
+    until = None if timeout is None else started_at + timeout
+    ticket: Ticket | None = None
     broken_since: float | None = None
-    attempt = 0
+    attempt = polls = splits = 0
     while True:
-        outcome = yield from acquire(fleet, name, ttl)
+        watch.arm()
+        if not wish.alone and (not room.contends(watch) or name in room.held):
+            waited = yield from _stand_in_line(fleet, room, wish, watch, until)
+            broken_since = room.broken.get(name)
+        else:
+            waited = False
+        attempt += 1
+        pause = retry.delay(attempt, fleet.random)
+        strict = wish.fair or room.polite(name)
+        if ticket is None and (waited or strict) and (room.ears or (room.deaf and strict)):
+            ticket = _ticket(fleet, room, watch, started_at, pause)
+        shown = ticket if broken_since is None else None
+        watch.queued = watch.queued or shown is not None
+        watch.route = Route()
+        outcome = yield from acquire(
+            fleet, name, wish.ttl, lock_delay=wish.lock_delay, ticket=shown, strict=strict, route=watch.route,
+            ears=range(len(fleet.nodes)) if room.deaf else room.ears,
+        )  # fmt: skip
         if outcome.won:  # no call here: an interrupt would find a lock that nobody knows of
             outcome.asked_at = started_at
             return outcome
-        attempt += 1
+        if shown is not None and strict:
+            room.stood_back(name)
         now = fleet.clock()
         if outcome.busy:
             broken_since = None
-        elif broken_since is None:
-            broken_since = now
-        delay = retry.delay(attempt, fleet.random)
-        if delay is None:
+            room.broken.pop(name, None)
+        else:
+            broken_since = _broken(room, wish, broken_since, now)
+            if watch.queued:
+                yield from _withdraw(fleet, watch)
+        if pause is None:
             raise given_up(name, outcome, f"after {attempt} attempts", timeout)
-        if timeout is not None:
-            left = started_at + timeout - now
-            if left <= 0:
-                raise given_up(name, outcome, f"within {timeout:g} s", timeout)
-            delay = min(delay, left)  # the last attempt is made when time is up, not before
-        elif broken_since is not None and now - broken_since + delay >= patience:
-            raise given_up(name, outcome, f"for {patience:g} s (patience)", timeout)
-        yield Sleep(delay)
+        if until is not None and until <= now:
+            raise given_up(name, outcome, f"within {timeout:g} s", timeout)
+        if outcome.busy:
+            if ticket is None and not room.deaf:
+                yield Listen(
+                    room, min(fleet.node_timeout if room.ears else 10 * fleet.node_timeout, _left(until, now))
+                )
+                if room.ears:
+                    ticket = _ticket(fleet, room, watch, started_at, pause)
+                    attempt -= 1
+                    continue
+            if wish.adaptive and watch.queued:
+                pause = _poll(polls, outcome.place, fleet)
+                polls += 1
+            if outcome.split:
+                pause = min(pause, min(SPLIT_MOST, SPLIT_FIRST * 2**splits) * (0.5 + fleet.random()))
+                splits = min(splits + 1, 10)
+            elif watch.queued:
+                splits = 0
+                pause = min(pause, outcome.wait_ms / 1000 + 0.002 + STAND_BACK * (outcome.place + fleet.random()))
+        elif until is None and broken_since is not None and now - broken_since + pause >= wish.patience:
+            raise given_up(name, outcome, f"for {wish.patience:g} s (patience)", timeout)
+        yield Wait(watch, min(pause, _left(until, now), NAP))
+        if watch.rung and not watch.called:
+            yield Wait(watch, LINGER, fleet.majority)
 
 
-def try_acquire(fleet: Fleet, name: str, ttl: float) -> Steps[Grant | None]:
+def _stand_in_line(fleet: Fleet, room: Room, wish: Wish, watch: Watch, until: float | None) -> Steps[bool]:
+    """Waits while others of this room are before us, or have the lock; True if there was anybody."""
+    waited = False
+    while True:
+        now = fleet.clock()
+        contends = room.contends(watch)
+        held_until = room.holds(wish.name, now)
+        if contends and not held_until:
+            return waited
+        if until is not None and now >= until:
+            since = room.broken.get(wish.name)
+            busy = since is None or bool(held_until)
+            why = "" if busy else f"no majority for {now - since:.1f} s" if since is not None else ""
+            outcome = Refusal(fleet.tally(), busy=busy, linger=False, why=why)
+            raise given_up(wish.name, outcome, "by another thread or task of this process", wish.timeout)
+        waited = True
+        yield Wait(watch, min(held_until - now if contends else NAP, _left(until, now), NAP))
+        watch.arm()
+
+
+def _ticket(fleet: Fleet, room: Room, watch: Watch, started_at: float, pause: float | None) -> Ticket:
+    """A place in the queue, by when we came."""
+    who, at, where = fleet.new_token().partition("@")
+    id_ = f"{who[:16]}{at}{where}"
+    order_us = int((fleet.wall() - (fleet.clock() - started_at)) * 1_000_000)
+    room.expect(watch, id_)
+    watch.member = f"{room.id}:{id_}"
+    return Ticket(id_, room.id, order_us, round(max(TICKET_LASTS, 2 * (pause or 0.0)) * 1000))
+
+
+def _withdraw(fleet: Fleet, watch: Watch) -> Steps[None]:
+    """Takes our ticket off all nodes, without waiting for what they say."""
+    watch.queued = False
+    yield Round(
+        fleet.to_all(Leave(watch.name, watch.member)),
+        Tally.said(fleet.nodes),
+        fleet.node_timeout,
+        watch.route or Route(),
+        everyone=True,
+    )
+
+
+def _broken(room: Room, wish: Wish, since: float | None, now: float) -> float:
+    if since is None:
+        since = now if wish.alone else room.broken.setdefault(wish.name, now)
+    return since
+
+
+def _left(until: float | None, now: float) -> float:
+    return NAP if until is None else until - now
+
+
+def _poll(polls: int, place: int, fleet: Fleet) -> float:
+    """How long to trust in announcements: the longer, the more wait in front, and the longer we have waited."""
+    usual = POLL_FIRST * (1 + place / 2) * min(3.0, 1.25**polls)
+    return min(POLL_MOST, usual) * (0.75 + 0.25 * fleet.random())
+
+
+def try_acquire(
+    fleet: Fleet, name: str, ttl: float, room: Room | None = None, *, fair: bool = False, lock_delay: float = 0.0
+) -> Steps[Grant | None]:
     """One attempt: None when it is held; NoQuorum when nobody can tell."""
-    outcome = yield from acquire(fleet, name, ttl)
+    if room is not None and room.holds(name, fleet.clock()):
+        return None
+    outcome = yield from acquire(fleet, name, ttl, strict=fair, lock_delay=lock_delay)
     if outcome.won:
+        if room is not None:
+            outcome.room = room
+            room.held[name] = outcome
         return outcome
     if outcome.busy:
         return None

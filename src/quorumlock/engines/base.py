@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 from ..core.effects import Round
 from ..core.health import Health
 from ..core.requests import Request
+from ..core.room import Room
 from ..core.votes import Cause, Tally
 
 
@@ -42,6 +43,16 @@ class Link(Protocol):
     def owes(self) -> bool: ...
     @property
     def overfull(self) -> bool: ...
+
+
+class EarLink(Link, Protocol):
+    """One subscription to one node, without the socket."""
+
+    up: bool
+    refused: str
+    on_up: Callable[[], None] | None
+
+    def ping(self, now: float) -> bytes: ...
 
 
 class Encoder(Protocol):
@@ -93,5 +104,6 @@ class WireEngine(Engine, Protocol):
     @property
     def wire(self) -> Encoder: ...
     def new_link(self, index: int) -> Link: ...
+    def new_ear(self, index: int, room: Room) -> EarLink: ...
     def open(self, index: int) -> Any: ...
     async def open_async(self, index: int) -> Any: ...

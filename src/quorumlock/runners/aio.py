@@ -14,191 +14,20 @@ import functools
 import os
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from contextlib import suppress
+from typing import Any, TypeVar, cast
 
-from ..core.effects import Effect, Round, Sleep, Steps
-from ..engines.base import Engine, Link, Store, WireEngine
+from ..core.effects import Effect, Listen, Round, Sleep, Steps, Wait
+from ..core.room import Room
+from ..engines.base import Engine, Store, WireEngine
 from ..errors import ConfigurationError
 from ..events import Bus
-from . import board
-from .base import Watch, advance, ended, reason
-
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+from .aio_boards import CLOSING_WAIT, Board, Started, StoreBoard
+from .base import Watch, advance, ended
 
 T = TypeVar("T")
 
-CLOSING_WAIT = 0.5
-
 _runners: weakref.WeakSet[AioRunner] = weakref.WeakSet()
-
-
-class Strand(board.Strand, asyncio.Protocol):
-    """A connection over an asyncio transport.
-
-    redis-py has connected and authenticated; from here on the bytes are ours. Its stream writer is kept, since
-    it closes the transport when it is collected.
-    """
-
-    def __init__(self, node: int, connection: Any, link: Link, on: Board) -> None:
-        super().__init__(node, link, on)
-        self.closed: asyncio.Future[None] = on.asyncio_loop.create_future()
-        self._writer, self._reader = connection._writer, connection._reader
-        connection._writer = connection._reader = None
-        self.transport: asyncio.Transport = self._writer.transport
-        self.transport.set_protocol(self)
-
-    def catch_up(self) -> None:
-        """What came before the bytes were ours: a server may accept a connection only to end it."""
-        reader, self._reader = self._reader, None
-        if data := bytes(reader._buffer):
-            self.received(data)
-        if reader._eof or reader.exception() is not None or self.transport.is_closing():
-            self.connection_lost(reader.exception())
-            self.transport.abort()
-
-    def transmit(self, data: bytes) -> None:
-        self.transport.write(data)
-
-    def hang_up(self) -> None:
-        self.transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        self.received(data)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.broken(str(error or "closed by the server"))
-        if not self.closed.done():
-            self.closed.set_result(None)
-
-    def close(self) -> None:
-        self.flush()
-        self.broken("closed by this client")
-        self.transport.close()
-
-
-class Board(board.Board):
-    """The connections of one asyncio loop."""
-
-    strands: list[Strand | None]  # type: ignore[assignment]
-
-    def __init__(
-        self,
-        engine: WireEngine,
-        watch: Watch,
-        node_timeout: float,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        super().__init__(engine, watch, node_timeout, loop, self._start_connecting)
-        self.asyncio_loop = loop
-        self._connecting: set[asyncio.Task[None]] = set()
-
-    def start(self, round_: Round) -> tuple[board.Pending, asyncio.Future[None]]:
-        """Sends a round; what to end, and what to wait for first."""
-        future: asyncio.Future[None] = self.asyncio_loop.create_future()
-
-        def done() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        pending = self.begin(round_, done)
-        if round_.tally.decided:
-            done()
-        return pending, future
-
-    def _start_connecting(self, _: board.Board, node: int) -> None:
-        task = self.asyncio_loop.create_task(self._open(node))
-        self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
-
-    async def _open(self, node: int) -> None:
-        try:
-            connection = await self.engine.open_async(node)
-        except Exception as error:
-            self.not_connected(node, reason(error))
-        else:
-            strand = Strand(node, connection, self.engine.new_link(node), self)
-            self.connected(strand)
-            strand.catch_up()
-
-    async def close(self) -> None:
-        for task in list(self._connecting):
-            task.cancel()
-        if self._connecting:
-            await asyncio.wait(self._connecting, timeout=CLOSING_WAIT)
-        strands = [strand for strand in self.strands if strand is not None]
-        for strand in strands:
-            strand.close()
-        if strands:
-            _, late = await asyncio.wait([strand.closed for strand in strands], timeout=CLOSING_WAIT)
-            if late:
-                for strand in strands:
-                    strand.transport.abort()
-
-    def bury(self) -> None:
-        """The loop is closed: its connections are dead, and what they owed was lost."""
-        for strand in self.strands:
-            if strand is not None:
-                strand.broken("its event loop was closed")
-
-
-class Started(Protocol):
-    """A round that is under way."""
-
-    def end(self) -> None: ...
-
-
-class Given:
-    """A round that was given to a store."""
-
-    __slots__ = ("_round",)
-
-    def __init__(self, round_: Round) -> None:
-        self._round = round_
-
-    def end(self) -> None:
-        self._round.tally.close()
-
-
-class StoreBoard:
-    """Takes rounds of one asyncio loop to a store: at once, or, where that may block, in a thread of its own.
-
-    It is one thread, so that a release is executed behind what it undoes.
-    """
-
-    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
-        self._store = store
-        self._loop = loop
-        self._thread: ThreadPoolExecutor | None = None
-
-    def start(self, round_: Round) -> tuple[Started, asyncio.Future[None]]:
-        """Sends a round; what to end, and what to wait for first."""
-        if self._store.blocking:
-            if self._thread is None:
-                from concurrent.futures import ThreadPoolExecutor
-
-                self._thread = ThreadPoolExecutor(1, "quorumlock-store")
-            return Given(round_), self._loop.run_in_executor(self._thread, self._store.perform, round_)
-        future: asyncio.Future[None] = self._loop.create_future()
-        try:
-            self._store.perform(round_)
-        except Exception as error:
-            future.set_exception(error)
-        else:
-            future.set_result(None)
-        return Given(round_), future
-
-    releasing = False
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    async def close(self) -> None:
-        self.bury()
-
-    def bury(self) -> None:
-        if self._thread is not None:
-            self._thread.shutdown(wait=False)
 
 
 class AioRunner:
@@ -228,6 +57,10 @@ class AioRunner:
                 error = None
                 if isinstance(effect, Sleep):
                     await asyncio.sleep(effect.seconds)
+                elif isinstance(effect, Wait):
+                    await self._wait(effect)
+                elif isinstance(effect, Listen):
+                    await self._listen(effect.timeout)
                 else:
                     pending, future = self._board().start(effect)
                     try:
@@ -249,6 +82,52 @@ class AioRunner:
                 if ended(steps):
                     raise
                 error = caught
+
+    @property
+    def room(self) -> Room:
+        """Where the waiters of the running loop wait."""
+        return self._board().room
+
+    async def _wait(self, effect: Wait) -> None:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def done() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        def rung() -> None:
+            if not effect.over:
+                return
+            if asyncio._get_running_loop() is loop:
+                done()
+            else:
+                with suppress(RuntimeError):  # the loop is closed: nobody is left there to be told
+                    loop.call_soon_threadsafe(done)
+
+        effect.watch.on_ring = rung
+        timer = loop.call_later(effect.seconds, done)
+        try:
+            if not effect.over:
+                await future
+        finally:
+            timer.cancel()
+            effect.watch.on_ring = None
+
+    async def _listen(self, timeout: float) -> None:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def done() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        timer = loop.call_later(timeout, done)
+        try:
+            self._board().listen(done)
+            await future
+        finally:
+            timer.cancel()
 
     async def _clean_up(self, steps: Steps[T], cancelled: BaseException) -> T:
         effect = advance(steps, cancelled)  # raises `cancelled` again where there is nothing to clean up
@@ -302,6 +181,7 @@ class AioRunner:
         self._closed = True
         self._boards.pop(loop, None)
         if on is not None:
+            on.room.stir()
             await on.close()
         if isinstance(self._engine, Store):
             self._engine.close()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from typing import TypeVar
 
 from ..core.effects import Effect, Steps
+from ..core.health import FIRST_PROBE, LAST_PROBE
 from ..engines.base import WireEngine
 from ..events import Bus, NodeDown, NodeUp
 
 T = TypeVar("T")
+
+REFUSED_FOR = 30.0
 
 
 def advance(steps: Steps[T], error: BaseException | None) -> Effect:
@@ -50,3 +54,35 @@ class Watch:
             self.failing.discard(node)
             if self.healths[node].answered() and self._bus.listening:
                 self._bus.emit(NodeUp(self._labels[node]))
+
+
+class Settled:
+    """For each node: is a subscription worth a try, and when?"""
+
+    def __init__(self, count: int, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._failures = [0] * count
+        self._again_at = [0.0] * count
+
+    def failed(self, node: int) -> None:
+        self._failures[node] += 1
+        pause = min(LAST_PROBE, FIRST_PROBE * 2.0 ** min(self._failures[node] - 1, 10))
+        self._again_at[node] = self._clock() + pause
+
+    def refused(self, node: int) -> None:
+        """The server does not let us: an operator has to change that."""
+        self._failures[node] += 1
+        self._again_at[node] = self._clock() + REFUSED_FOR
+
+    def succeeded(self, node: int) -> None:
+        self._failures[node] = 0
+
+    def due(self, node: int, now: float) -> bool:
+        return now >= self._again_at[node]
+
+    def hope(self, node: int, now: float) -> bool:
+        """May it be heard soon? A node that has just failed may not."""
+        return self._failures[node] == 0 or now >= self._again_at[node] + LAST_PROBE
+
+    def wait(self, node: int, now: float) -> float:
+        return max(0.001, self._again_at[node] - now)

@@ -7,14 +7,18 @@ sockets, `virtual.py` a simulated clock and network; what happens between is the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from ..core.effects import Round
 from ..core.health import give_up, leave_out
 from ..core.requests import Release, Request
+from ..core.room import Room
 from ..core.votes import Cause, Tally, unknown
-from ..engines.base import Link, WireEngine
-from .base import Watch
+from ..engines.base import EarLink, Link, WireEngine
+from .base import Settled, Watch
+
+PING_EVERY = 15.0
+"""Seconds after which a subscription is asked whether it stands, and for which it may be silent then."""
 
 
 class Timer(Protocol):
@@ -125,6 +129,7 @@ class Board:
         self._timer_at = 0.0
         self._hoping: dict[int, list[Pending]] = {}
         self._dirty: list[Strand] = []
+        self.ears: Ears | None = None
 
     def begin(self, round_: Round, done: Callable[[], None]) -> Pending:
         """Sends a round's requests, with this tick's write.
@@ -201,6 +206,8 @@ class Board:
     def forget(self, strand: Strand) -> None:
         if self.strands[strand.node] is strand:
             self.strands[strand.node] = None
+        elif self.ears is not None:
+            self.ears.forget(strand)
 
     def connected(self, strand: Strand) -> None:
         """A connection was made: asks it what rounds still want to know."""
@@ -255,3 +262,108 @@ class Board:
                 strand.abort(Cause.SILENT, "silent for too long")
             elif strand.link.overdue(now, self._node_timeout) and now >= self.watch.healths[strand.node].probe_at:
                 self.watch.failed(strand.node, Cause.SILENT.value)
+
+
+class Ears:
+    """A subscription to each node; they are kept once they are made, and made again while anybody waits."""
+
+    def __init__(self, on: Board, room: Room, connect: Callable[[Ears, int], None]) -> None:
+        self.room = room
+        self.strands: list[Strand | None] = [None] * len(on.engine.nodes)
+        self._board = on
+        self._connect = connect
+        self._connecting: set[int] = set()
+        self._settled = Settled(len(self.strands), on.clock)
+        self._listeners: list[Callable[[], None]] = []
+        self._reviving = False
+        self._pinging = False
+        self.closed = False
+        on.ears = self
+
+    def listen(self, done: Callable[[], None]) -> None:
+        """Calls `done` once, perhaps at once: every node is heard, or cannot be."""
+        self._make()
+        self._listeners.append(done)
+        self._tell()
+
+    def connected(self, strand: Strand) -> None:
+        """A connection was made: subscribes."""
+        self._connecting.discard(strand.node)
+        self.strands[strand.node] = strand
+        ear = cast(EarLink, strand.link)
+        ear.on_up = lambda: self._up(strand.node)
+        strand.write(ear.begin(self._board.clock()))
+
+    def not_connected(self, node: int) -> None:
+        self._connecting.discard(node)
+        self._settled.failed(node)
+        self._tell()
+        self._revive_later()
+
+    def forget(self, strand: Strand) -> None:
+        """The connection is gone."""
+        if self.strands[strand.node] is strand:
+            self.strands[strand.node] = None
+            if cast(EarLink, strand.link).refused:
+                self._settled.refused(strand.node)
+            else:
+                self._settled.failed(strand.node)
+            self._tell()
+            self._revive_later()
+
+    def new_ear(self, node: int) -> EarLink:
+        return self._board.engine.new_ear(node, self.room)
+
+    def _make(self) -> None:
+        now = self._board.clock()
+        for node, strand in enumerate(self.strands):
+            if strand is None and node not in self._connecting and self._settled.due(node, now) and not self.closed:
+                self._connecting.add(node)
+                self._connect(self, node)
+        if not self._pinging and not self.closed:
+            self._pinging = True
+            self._board.loop.call_later(PING_EVERY, self._ping)
+
+    def _up(self, node: int) -> None:
+        self._settled.succeeded(node)
+        self._tell()
+
+    def _tell(self) -> None:
+        now = self._board.clock()
+        if any(node not in self.room.ears and self._settled.hope(node, now) for node in range(len(self.strands))):
+            return
+        listeners, self._listeners = self._listeners, []
+        for done in listeners:
+            done()
+
+    def _revive_later(self) -> None:
+        if self.room.waiting and not self._reviving and not self.closed:
+            self._reviving = True
+            now = self._board.clock()
+            waits = [self._settled.wait(node, now) for node, strand in enumerate(self.strands) if strand is None]
+            self._board.loop.call_later(min(waits, default=0.0), self._revive)
+
+    def _revive(self) -> None:
+        self._reviving = False
+        if self.room.waiting:
+            self._make()
+            if self._overdue():
+                self._revive_later()
+
+    def _overdue(self) -> bool:
+        return any(strand is None and node not in self._connecting for node, strand in enumerate(self.strands))
+
+    def _ping(self) -> None:
+        """Subscriptions that nobody answers for are dead, although nobody was told."""
+        self._pinging = False
+        if not self.room.waiting or self.closed:
+            return
+        now = self._board.clock()
+        for strand in self.strands:
+            if strand is not None:
+                ear = cast(EarLink, strand.link)
+                if ear.overdue(now, PING_EVERY / 2):
+                    strand.abort(Cause.SILENT, "silent for too long")
+                else:
+                    strand.write(ear.ping(now))
+        self._make()

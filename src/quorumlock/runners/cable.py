@@ -303,7 +303,7 @@ class Cable:
             self._poll.register(self._bell.fd, select.POLLIN)
         self._opening.add(node)
         thread = threading.Thread(
-            target=_connect,
+            target=connect,
             args=(self._engine, node, self._opened, self._bell),
             name=f"quorumlock-connect-{node}",
             daemon=True,
@@ -358,7 +358,7 @@ class Cable:
             self._bell = None
 
 
-def _connect(engine: WireEngine, node: int, opened: deque[tuple[int, Any]], bell: Bell) -> None:
+def connect(engine: WireEngine, node: int, opened: deque[tuple[int, Any]], bell: Bell) -> None:
     """In a thread of its own: connects, leaves the result, rings."""
     made: Any
     try:

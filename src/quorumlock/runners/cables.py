@@ -13,7 +13,8 @@ from ..engines.base import WireEngine
 from ..events import Bus
 from .base import Watch
 from .cable import Cable
-from .threads import ThreadRunner
+from .ears import Ears
+from .threads import ThreadRunner, new_room
 
 PINNED_WAIT = 1.0
 PINNED_PAUSE = 0.0005
@@ -29,6 +30,16 @@ class CableRunner(ThreadRunner):
         self._node_timeout = node_timeout
         self._watch = Watch(engine, bus)
         self._free: deque[Cable] = deque()
+        self._ears: Ears | None = None
+
+    def listen(self, timeout: float) -> None:
+        if self._ears is None:
+            self._ears = Ears(self._engine, self.room)
+        self._ears.listen(timeout)
+
+    def deafen(self) -> None:
+        if self._ears is not None:
+            self._ears.close()
 
     def perform(self, round_: Round) -> None:
         route = round_.route
@@ -71,9 +82,13 @@ class CableRunner(ThreadRunner):
     def close(self) -> None:
         """Closes all connections; those that other threads are using, when they have done so."""
         self._closed = True
+        self.room.stir()
+        self.deafen()
         while self._free:
             self._free.pop().close()
 
     def forget(self) -> None:
         """In a forked child: the connections are the parent's. Nothing is sent on them, not even a goodbye."""
         self._free = deque()
+        self._ears = None
+        self.room = new_room()

@@ -7,11 +7,13 @@ How a round is performed depends on the engine: a store answers by itself; to se
 from __future__ import annotations
 
 import os
+import threading
 import time
 import weakref
 from typing import TypeVar, cast
 
-from ..core.effects import Round, Sleep, Steps
+from ..core.effects import Listen, Round, Sleep, Steps, Wait
+from ..core.room import Room
 from ..engines.base import Engine, Store, WireEngine
 from ..errors import ConfigurationError
 from ..events import Bus
@@ -27,6 +29,7 @@ class ThreadRunner:
 
     def __init__(self) -> None:
         self._closed = False
+        self.room = new_room()
         _runners.add(self)
 
     def run(self, steps: Steps[T]) -> T:
@@ -40,6 +43,10 @@ class ThreadRunner:
                 error = None
                 if type(effect) is Round:
                     self.perform(effect)
+                elif type(effect) is Wait:
+                    self._wait(effect)
+                elif type(effect) is Listen:
+                    self.listen(effect.timeout)
                 elif type(effect) is Sleep:
                     time.sleep(effect.seconds)
             except StopIteration as done:
@@ -49,9 +56,30 @@ class ThreadRunner:
                     raise
                 error = caught
 
+    def _wait(self, effect: Wait) -> None:
+        woken = threading.Event()
+
+        def rung() -> None:
+            if effect.over:
+                woken.set()
+
+        effect.watch.on_ring = rung
+        try:
+            if not effect.over and not self._closed:
+                woken.wait(effect.seconds)
+        finally:
+            effect.watch.on_ring = None
+
     def perform(self, round_: Round) -> None:
         """Asks, and waits until the tally is decided or time is up."""
         raise NotImplementedError
+
+    def listen(self, timeout: float) -> None:
+        """Lets the nodes announce to the room."""
+        raise NotImplementedError
+
+    def deafen(self) -> None:
+        """Nobody waits here any more."""
 
     def close(self) -> None:
         raise NotImplementedError
@@ -67,6 +95,7 @@ class StoreRunner(ThreadRunner):
     def __init__(self, store: Store) -> None:
         super().__init__()
         self._store = store
+        self.room.deaf = not hasattr(store, "listen")
 
     def perform(self, round_: Round) -> None:
         try:
@@ -74,12 +103,22 @@ class StoreRunner(ThreadRunner):
         finally:
             round_.tally.close()
 
+    def listen(self, timeout: float) -> None:
+        self._store.listen(self.room)  # type: ignore[attr-defined]
+
     def close(self) -> None:
         self._closed = True
         self._store.close()
+        self.room.stir()
 
     def forget(self) -> None:
+        deaf, self.room = self.room.deaf, new_room()
+        self.room.deaf = deaf
         self._store.forget()
+
+
+def new_room() -> Room:
+    return Room(lambda: os.urandom(8).hex(), threading.RLock())
 
 
 def runner_for(engine: Engine, node_timeout: float, bus: Bus) -> ThreadRunner:

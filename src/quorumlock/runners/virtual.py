@@ -7,206 +7,25 @@ partition heals, or not at all because the connection broke; but never out of or
 
 from __future__ import annotations
 
-import heapq
-import random
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from ..core.effects import Effect, Sleep, Steps
+from ..core.effects import Effect, Listen, Sleep, Steps, Wait
 from ..core.fleet import Fleet
-from ..engines.memory.server import ServerDouble, encode
+from ..core.room import Room
+from ..core.room import Watch as Watching
+from ..engines.redis.ear import Ear
 from ..engines.redis.link import Link
 from ..engines.redis.node import Node, Terms
-from ..engines.redis.resp import new_reader
 from ..engines.redis.wire import Wire
 from ..events import Bus
 from . import board
 from .base import Watch, advance, ended
+from .virtual_world import Connection, Event, VirtualNode, World
+
+__all__ = ["Procedure", "VirtualNode", "VirtualRunner", "World"]
 
 T = TypeVar("T")
-
-
-class Event:
-    """Something that will happen, unless it is cancelled."""
-
-    __slots__ = ("callback", "cancelled")
-
-    def __init__(self, callback: Callable[[], object]) -> None:
-        self.callback = callback
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-class World:
-    """Time, chance, and what is going to happen. An event loop, as far as a board is concerned."""
-
-    def __init__(self, seed: int = 0, *, started_at: float = 1_800_000_000.0) -> None:
-        self.seed = seed
-        self.random = random.Random(seed)
-        self.now = 0.0
-        self.started_at = started_at
-        self._events: list[tuple[float, int, Event]] = []
-        self._count = 0
-
-    def clock(self) -> float:
-        """The clock of a client: seconds since the world began."""
-        return self.now
-
-    def wall(self) -> float:
-        """The true time of day, which nobody in the world need know exactly."""
-        return self.started_at + self.now
-
-    def call_at(self, at: float, callback: Callable[[], object]) -> Event:
-        event = Event(callback)
-        self._count += 1
-        heapq.heappush(self._events, (max(at, self.now), self._count, event))
-        return event
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> Event:
-        return self.call_at(self.now + delay, callback)
-
-    def call_soon(self, callback: Callable[[], object]) -> Event:
-        return self.call_at(self.now, callback)
-
-    def step(self) -> bool:
-        """Lets the next thing happen; False when nothing is left."""
-        while self._events:
-            at, _, event = heapq.heappop(self._events)
-            if event.cancelled:
-                continue
-            self.now = at
-            event.callback()
-            return True
-        return False
-
-    def run_until(self, condition: Callable[[], bool]) -> None:
-        """Lets things happen until the condition holds."""
-        while not condition():
-            if not self.step():
-                raise RuntimeError(f"nothing is left to happen (seed {self.seed})")
-
-    def advance(self, seconds: float) -> None:
-        """Lets everything happen that is due within `seconds`."""
-        end = self.now + seconds
-        while self._events and self._events[0][0] <= end:
-            self.step()
-        self.now = end
-
-
-class VirtualNode:
-    """A server in the world: its own clock, its own ups and downs."""
-
-    def __init__(self, world: World, index: int) -> None:
-        self.world = world
-        self.index = index
-        self.offset = 0.0
-        self.rate = 1.0
-        self.up = True
-        self.paused = False
-        self.restarts = 0
-        self.server = ServerDouble(self.time, f"node-{index}-0")
-        self.server.on_kill = self.kill_client
-        self.connections: dict[int, Connection] = {}
-        self._clients = 0
-
-    def time(self) -> float:
-        """What the node believes the time is."""
-        return self.world.started_at + self.world.now * self.rate + self.offset
-
-    def new_client_id(self) -> int:
-        self._clients += 1
-        return self._clients
-
-    def crash(self) -> None:
-        """The process is gone, and with it every connection."""
-        self.up = False
-        for connection in list(self.connections.values()):
-            connection.cut()
-
-    def restart(self, disk: Any = None) -> None:
-        """Comes back with what the disk holds (default: nothing)."""
-        if self.up:
-            self.crash()
-        self.restarts += 1
-        self.server.restart(f"node-{self.index}-{self.restarts}", disk)
-        self._clients = 0
-        self.up = True
-        self.paused = False
-
-    def pause(self) -> None:
-        """SIGSTOP: what arrives waits in the sockets."""
-        self.paused = True
-
-    def resume(self) -> None:
-        self.paused = False
-        for connection in list(self.connections.values()):
-            connection.serve()
-
-    def kill_client(self, client_id: int) -> None:
-        victim = self.connections.get(client_id)
-        if victim is not None:
-            victim.cut()
-
-
-class Connection(board.Strand):
-    """A connection from a client to a node, with both of its ends."""
-
-    def __init__(self, client: VirtualRunner, node: VirtualNode, link: Link, on: board.Board) -> None:
-        super().__init__(node.index, link, on)
-        self.client = client
-        self.to = node
-        self.open = True
-        self.client_id = node.new_client_id()
-        node.connections[self.client_id] = self
-        self._reader = new_reader()
-        self._inbox = b""
-        self._there_at = 0.0
-        self._back_at = 0.0
-
-    def transmit(self, data: bytes) -> None:
-        world = self.to.world
-        self._there_at = max(self._there_at, world.now + self.client.delay(self.node))
-        world.call_at(self._there_at, lambda: self._arrive(data))
-
-    def hang_up(self) -> None:
-        """The client closes; what it has sent before still arrives, unless the server ends the connection."""
-
-    def cut(self) -> None:
-        """The connection breaks, on both sides; what is under way is lost."""
-        if self.open:
-            self.open = False
-            self.to.connections.pop(self.client_id, None)
-            self.to.world.call_later(self.client.delay(self.node), lambda: self.broken("closed by the server"))
-
-    def _arrive(self, data: bytes) -> None:
-        if not self.open:
-            return
-        wait = self.client.stalled(self.node)
-        if wait > 0:
-            self.to.world.call_later(wait, lambda: self._arrive(data))
-            return
-        self._inbox += data
-        self.serve()
-
-    def serve(self) -> None:
-        """The server reads what has arrived, and answers."""
-        if not self.open or self.to.paused or not self.to.up:
-            return
-        self._reader.feed(self._inbox)
-        self._inbox = b""
-        while (command := self._reader.gets()) is not False:
-            reply = encode(self.to.server.execute(command, self.client_id))
-            self._back_at = max(self._back_at, self.to.world.now + self.client.delay(self.node))
-            self.to.world.call_at(self._back_at, lambda reply=reply: self._answer(reply))  # type: ignore[misc]
-
-    def _answer(self, reply: bytes) -> None:
-        wait = self.client.stalled(self.node)
-        if wait > 0 and self.open:
-            self.to.world.call_later(wait, lambda: self._answer(reply))
-        elif self.open and not self.link.dead:
-            self.received(reply)
 
 
 class VirtualEngine:
@@ -224,6 +43,7 @@ class VirtualEngine:
         max_ttl: float,
         quarantine: bool,
         fence_ttl: float,
+        node_timeout: float,
     ) -> None:
         self.clock = clock
         terms = Terms("virtual", count, max_ttl, durable=False, quarantine=quarantine)
@@ -233,11 +53,14 @@ class VirtualEngine:
         self.labels = tuple(node.label for node in self.nodes)
         self.wire = Wire(
             prefix=prefix, fleet=terms.fleet, nodes=count, max_ttl=max_ttl, fence_ttl=fence_ttl, durable=False,
-            quarantine=quarantine,
+            quarantine=quarantine, node_timeout=node_timeout,
         )  # fmt: skip
 
     def new_link(self, index: int) -> Link:
         return Link(self.nodes[index], self.wire)
+
+    def new_ear(self, index: int, room: Room) -> Ear:
+        return Ear(index, room, self.wire.channel)
 
     def open(self, index: int) -> Any:
         raise NotImplementedError("a simulated node is connected to by its client")
@@ -272,14 +95,17 @@ class VirtualRunner:
         """Until when nothing passes between this client and a node."""
         quarantined = len(nodes) >= 3 if quarantine is None else quarantine
         engine = VirtualEngine(
-            world.clock, len(nodes), prefix=prefix, max_ttl=max_ttl, quarantine=quarantined, fence_ttl=fence_ttl
-        )
+            world.clock, len(nodes), prefix=prefix, max_ttl=max_ttl, quarantine=quarantined, fence_ttl=fence_ttl,
+            node_timeout=node_timeout,
+        )  # fmt: skip
         self.fleet = Fleet(
             engine.labels, world.clock, self.wall, world.random.random, self._new_token, node_timeout, drift
         )
         self.bus = Bus()
         watch = Watch(engine, self.bus)
         self.board = board.Board(engine, watch, node_timeout, world, self._connect)
+        self.room = Room(lambda: name)
+        self.ears = board.Ears(self.board, self.room, self._connect_ear)
         self._tokens = 0
 
     def wall(self) -> float:
@@ -310,9 +136,21 @@ class VirtualRunner:
             if wait > 0:
                 self.world.call_later(wait, arrive)
             elif self.nodes[node].up:
-                on.connected(Connection(self, self.nodes[node], on.engine.new_link(node), on))  # type: ignore[arg-type]
+                on.connected(Connection(self, self.nodes[node], on.engine.new_link(node), on))
             else:
                 on.not_connected(node, "connection refused")
+
+        self.world.call_later(2 * self.delay(node), arrive)
+
+    def _connect_ear(self, ears: board.Ears, node: int) -> None:
+        def arrive() -> None:
+            wait = self.stalled(node)
+            if wait > 0:
+                self.world.call_later(wait, arrive)
+            elif self.nodes[node].up:
+                ears.connected(Connection(self, self.nodes[node], ears.new_ear(node), self.board))
+            else:
+                ears.not_connected(node)
 
         self.world.call_later(2 * self.delay(node), arrive)
 
@@ -333,6 +171,7 @@ class Procedure(Generic[T]):
         self._pending: board.Pending | None = None
         self._timer: Event | None = None
         self._wake: Event | None = None
+        self._watch: Watching | None = None
 
     def result(self) -> T:
         """Drives the world until it is done; gives its result, or raises what it raised."""
@@ -370,11 +209,31 @@ class Procedure(Generic[T]):
         if isinstance(effect, Sleep):
             self._timer = world.call_later(effect.seconds, self._go_on)
             return True
+        if isinstance(effect, Wait):
+            if effect.over:
+                return False
+            self._watch = effect.watch
+            effect.watch.on_ring = lambda: self._decided() if effect.over and self._wake is None else None
+            self._timer = world.call_later(effect.seconds, self._go_on)
+            return True
+        if isinstance(effect, Listen):
+            self._timer = world.call_later(effect.timeout, self._go_on)
+            self._runner.ears.listen(self._heard(self._timer))
+            return True
         self._pending = self._runner.board.begin(effect, self._decided)
         if effect.tally.decided:
             self._let_go()
             return False
         return True
+
+    def _heard(self, timer: Event) -> Callable[[], None]:
+        """To be called when nodes announce to the room, unless it is too late for that."""
+
+        def heard() -> None:
+            if self._timer is timer and self._wake is None:
+                self._decided()
+
+        return heard
 
     def _decided(self) -> None:
         # Not at once: the link is in the middle of its replies.
@@ -390,4 +249,6 @@ class Procedure(Generic[T]):
         for event in (self._timer, self._wake):
             if event is not None:
                 event.cancel()
-        self._pending = self._timer = self._wake = None
+        if self._watch is not None:
+            self._watch.on_ring = None
+        self._pending = self._timer = self._wake = self._watch = None

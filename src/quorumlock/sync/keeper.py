@@ -68,7 +68,7 @@ class Keeper(KeeperBase):
         self._bell.put(None)
 
     def join(self) -> None:
-        """Waits until nothing is asked any more; for the end of the thread, unless it has still a loss to announce."""
+        """Waits until nothing is asked any more; and for the thread, unless it has still a loss to announce."""
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..errors import LeaseLost
-from ..front import LeaseBase
+from ..leasing import LeaseBase
 
 if TYPE_CHECKING:
     from .locker import Locker

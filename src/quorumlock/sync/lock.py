@@ -6,6 +6,8 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
+from ..core.redlock import Grant
+from ..errors import AcquireTimeout, LockHeld
 from ..front import Default, LockBase
 from .lease import Lease
 
@@ -23,23 +25,43 @@ class Lock(LockBase):
 
         `timeout` is in seconds; None waits as long as it takes, 0 tries once and raises LockHeld.
         """
+        if self._options.reentrant and (again := self._reentered(threading.current_thread())) is not None:
+            return cast(Lease, again)
         grant = self._locker._run(self._acquiring(timeout))
         try:
-            return Lease(self._locker, grant, self._options)
+            return self._leased(grant)
         except BaseException:  # an interrupt, just before anybody could have released it
             self._locker._run(self._forgoing(grant))
             raise
 
     def try_acquire(self) -> Lease | None:
         """Tries once: a lease, or None if somebody holds it; raises NoQuorum if nobody can tell."""
+        if self._options.reentrant and (again := self._reentered(threading.current_thread())) is not None:
+            return cast(Lease, again)
         grant = self._locker._run(self._trying())
         if grant is None:
             return None
         try:
-            return Lease(self._locker, grant, self._options)
+            return self._leased(grant)
         except BaseException:  # as above
             self._locker._run(self._forgoing(grant))
             raise
+
+    def _unless_busy(self) -> Lease | None:
+        """For the decorator: a lease that its thread owns, or None if the lock is busy."""
+        try:
+            lease = self.try_acquire() if self._options.timeout is None else self.acquire()
+        except (LockHeld, AcquireTimeout):
+            return None
+        if lease is not None:
+            lease._owned_by(threading.current_thread())
+        return lease
+
+    def _leased(self, grant: Grant) -> Lease:
+        lease = Lease(self._locker, grant, self._options)
+        if self._options.reentrant:
+            self._remember(threading.current_thread(), lease)
+        return lease
 
     def locked(self) -> bool:
         """Asks the nodes whether anybody holds it. By the time you know, it may have changed."""

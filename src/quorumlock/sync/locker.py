@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from .. import options
 from ..core import fleet, redlock
-from ..front import LockerBase, naming, plain_function
+from ..decorating import ON_BUSY, naming, plain_function
+from ..front import LockerBase
 from ..options import LockOptions, Settings
 from .keeper import Keeper
 from .lease import Lease
@@ -18,6 +19,7 @@ from .lock import Lock
 
 if TYPE_CHECKING:
     from ..engines.base import Engine
+    from ..runners.threads import ThreadRunner
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,11 +32,12 @@ class Locker(LockerBase):
         from ..runners.threads import runner_for
 
         super().__init__(engine, settings)
-        self._runner = runner_for(engine, settings.node_timeout, self._bus)
+        self._runner: ThreadRunner = runner_for(engine, settings.node_timeout, self._bus)
         self._run = self._runner.run
         self._keeper: Keeper
         self._employ(Keeper(self._fleet, self._run))
         weakref.finalize(self, self._keeper.stop).atexit = False
+        weakref.finalize(self, self._runner.deafen).atexit = False
 
     def lock(
         self,
@@ -75,24 +78,37 @@ class Locker(LockerBase):
         at_least: float = 0.0,
         note: str | None = None,
         on_lost: Callable[[Lease], object] | None = None,
+        on_busy: str = "raise",
     ) -> Callable[[Callable[P, T]], Callable[P, T]]:
         """A decorator: every call of the function runs under the lock of that name.
 
-        `name` may be a function that makes the name from the call's arguments. The other options are those of
-        `lock`. A function that needs its lease is better written with a block of its own.
+        `name` may be a template, filled from the call's arguments ("orders:{order_id}"), or a function that makes
+        the name from them. A lock that is busy is waited for as `timeout` says, then LockHeld or AcquireTimeout
+        is raised; with `on_busy="skip"` the call returns None instead, and does not wait unless there is a timeout.
+        The other options are those of `lock`. A function that needs its lease is better written with a block of
+        its own.
         """
         chosen = LockOptions.checked(
             self._settings, ttl=ttl, timeout=timeout, keep=keep, max_hold=max_hold, reentrant=reentrant,
             fair=fair, lock_delay=lock_delay, at_least=at_least, note=note, on_lost=on_lost,
         )  # fmt: skip
-        named = naming(name)
+        naming_for = naming(name)
+        skip = options.choice("on_busy", on_busy, ON_BUSY) == "skip"
 
         def decorate(function: Callable[P, T]) -> Callable[P, T]:
             plain_function("locked", function)
+            named = naming_for(function)
 
             @functools.wraps(function)
             def call(*args: P.args, **kwargs: P.kwargs) -> T:
-                with Lock(self, named(*args, **kwargs), chosen):
+                lock = Lock(self, named(*args, **kwargs), chosen)
+                if not skip:
+                    with lock:
+                        return function(*args, **kwargs)
+                lease = lock._unless_busy()
+                if lease is None:
+                    return None  # type: ignore[return-value]
+                with lease:
                     return function(*args, **kwargs)
 
             return call

@@ -7,7 +7,7 @@ from quorumlock.core.votes import Tally
 from quorumlock.engines.redis import link, wire
 from quorumlock.engines.redis.link import Link, WhoAmI
 from quorumlock.engines.redis.node import Node
-from quorumlock.runners.aio import Strand
+from quorumlock.runners.aio_boards import Strand
 from quorumlock.runners.board import Board
 from quorumlock.runners.cable import Cable
 

@@ -9,8 +9,8 @@ import time
 from quorumlock.aio.keeper import AsyncKeeper, LoopDesk
 from quorumlock.aio.lease import AsyncLease
 from quorumlock.core import keeper, renewal
-from quorumlock.front import LeaseBase
 from quorumlock.keeping import Hold
+from quorumlock.leasing import LeaseBase
 from quorumlock.sync.keeper import Keeper
 
 from ..canaries import canary, rewrite

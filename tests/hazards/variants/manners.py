@@ -9,7 +9,7 @@ from quorumlock.aio.keeper import LoopDesk
 from quorumlock.aio.lease import AsyncLease
 from quorumlock.engines.redis import engine
 from quorumlock.engines.redis.engine import RedisEngine
-from quorumlock.front import LeaseBase
+from quorumlock.leasing import LeaseBase
 from quorumlock.sync.keeper import Keeper
 from quorumlock.sync.lease import Lease
 

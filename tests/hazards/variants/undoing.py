@@ -150,7 +150,7 @@ def a_late_acquire_is_sent_whole() -> None:
 @canary("test_interrupts::test_an_interrupted_release_can_be_repeated[1-node]")
 def a_release_counts_as_done_when_it_begins() -> None:
     """A lease that was closed is never released again, also where the release was interrupted."""
-    from quorumlock.front import LeaseBase
+    from quorumlock.leasing import LeaseBase
 
     rewrite(LeaseBase._close, ("if self._freed:", "if self._closed:"))
 

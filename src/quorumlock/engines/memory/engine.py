@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl
 from ... import options
 from ...core.effects import Round
 from ...core.requests import Initialise, Request
+from ...core.room import Room
 from ...core.votes import Answer, Cause, Tally
 from ...errors import ConfigurationError
 from ...options import Settings
@@ -55,6 +56,7 @@ class MemoryEngine:
             fence_ttl=settings.fence_ttl,
             durable=settings.durable,
             quarantine=quarantine,
+            node_timeout=settings.node_timeout,
         )
         self._world = world = shared.enter(world_name, count, self)
         self.clock = world.clock
@@ -99,6 +101,10 @@ class MemoryEngine:
         for node, left in news:
             if node.on_quarantine is not None:
                 node.on_quarantine(node.label, left)
+
+    def listen(self, room: Room) -> None:
+        """Lets the nodes announce to this room."""
+        self._world.listen(self._wire.channel + room.id, room)
 
     def close(self) -> None:
         """Leaves the world; a shared one ends when nobody is left in it."""

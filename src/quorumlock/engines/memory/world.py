@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -20,6 +21,7 @@ from typing import Protocol
 
 from ...clocks import boot_time
 from ...core.keeper import Charge
+from ...core.room import Room
 from ...errors import ConfigurationError, EngineError
 from ...options import FOREVER, real
 from .server import ServerDouble
@@ -39,8 +41,8 @@ class Clock:
     def advance(self, seconds: float) -> None:
         """Jumps forward, as for a machine that was suspended: nothing is renewed, asked or told in between.
 
-        Leases whose time is over are lost when this returns; their keepers renew the others. A waiter that
-        is asleep between two attempts sleeps on: it notices up to a retry delay later.
+        Leases whose time is over are lost when this returns; their keepers renew the others. Whoever waits for a
+        lock asks again at once.
         """
         seconds = real("seconds", seconds, 0.0, FOREVER)
         with self._mutex:
@@ -73,6 +75,11 @@ class World:
         ]
         self.initialised: set[str] = set()
         """Prefixes whose fleets have been made ready. It happens once: what loses its marker later is suspect."""
+        for index, server in enumerate(self.servers):
+            server.on_publish = functools.partial(self._publish, index)
+        self._rooms: weakref.WeakValueDictionary[bytes, Room] = weakref.WeakValueDictionary()
+        """By channel."""
+        self._announcements: list[tuple[Room, int, str]] = []
         self._members: weakref.WeakSet[object] = weakref.WeakSet()
         self._keepers: list[tuple[str, weakref.ref[Keeper]]] = []
         self._mutex = threading.RLock()
@@ -93,12 +100,29 @@ class World:
                 yield
             finally:
                 self._talking = False
+                told, self._announcements = self._announcements, []
+        for room, node, ticket in told:
+            room.announced(node, ticket)
 
     def attend(self, prefix: str, keeper: Keeper) -> None:
         """Tells this keeper of what happens to its leases."""
         with self._mutex:
             self._keepers = [known for known in self._keepers if known[1]() is not None]
             self._keepers.append((prefix, weakref.ref(keeper)))
+
+    def listen(self, channel: str, room: Room) -> None:
+        """Announces to this room, for as long as anybody has it."""
+        with self._mutex:
+            self._rooms[channel.encode()] = room
+        for node in range(len(self.servers)):
+            room.ears.add(node)
+
+    def _publish(self, node: int, channel: bytes, message: bytes) -> int:
+        room = self._rooms.get(channel)
+        if room is None:
+            return 0
+        self._announcements.append((room, node, message.decode()))
+        return 1
 
     def lose(self, prefix: str, name: str) -> None:
         """Deletes a lock on all doubles, and tells whoever holds it."""
@@ -108,6 +132,7 @@ class World:
         for known, keeper in self._all_keepers():
             if known == prefix:
                 keeper.lose(name)
+        self._stir()
 
     def _jumped(self) -> None:
         for _, keeper in self._all_keepers():
@@ -117,6 +142,12 @@ class World:
                     charge.expire()
             if charges:
                 keeper.wake()
+        self._stir()
+
+    def _stir(self) -> None:
+        """Whoever waits looks again: what it waits for may have changed without anybody's telling."""
+        for room in list(self._rooms.values()):
+            room.stir()
 
     def _all_keepers(self) -> list[tuple[str, Keeper]]:
         known = [(prefix, reference()) for prefix, reference in list(self._keepers)]

@@ -16,8 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...clocks import boot_time
+from ...core.room import Room
 from ...errors import ConfigurationError, Unsupported
 from ...options import Settings
+from .ear import Ear
 from .link import Link
 from .node import Node, Terms
 from .wire import Wire
@@ -91,6 +93,7 @@ class RedisEngine:
             fence_ttl=settings.fence_ttl,
             durable=settings.durable,
             quarantine=quarantine,
+            node_timeout=settings.node_timeout,
         )
         self.connect_timeout = 10 * settings.node_timeout
         self._patience = max(1.0, self.connect_timeout)
@@ -111,6 +114,9 @@ class RedisEngine:
 
     def new_link(self, index: int) -> Link:
         return Link(self.nodes[index], self.wire)
+
+    def new_ear(self, index: int, room: Room) -> Ear:
+        return Ear(index, room, self.wire.channel)
 
     def open(self, index: int) -> redis.connection.AbstractConnection:
         """A connected redis-py connection; raises what redis-py raises."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Protocol
 
-from ...core.requests import Close, Extend, Heal, Initialise, Join, Release, Request, Survey
+from ...core.requests import Close, Extend, Heal, Initialise, Join, Leave, Release, Request, Survey
 from ...core.votes import Answer, Cause, Tally, Vote, unknown
 from .node import Client, Hello, Node
 from .resp import ProtocolError, ReplyError, new_reader, pack
@@ -26,6 +26,7 @@ from .wire import FREE, Wire, decode, decode_many, decode_release
 
 _SURVEYS = (Survey, Close, Initialise)
 _MANY = (Extend, Heal)
+_RELEASES = (Release, Leave)
 STALE_AFTER = 3
 """Node timeouts, after which a silent connection is replaced."""
 OWED_MOST = 512
@@ -62,7 +63,7 @@ class Call:
                 return link.send_source(self)
             if text.startswith("READONLY"):
                 link.doubt()
-        if type(self.request) is Release:
+        if type(self.request) in _RELEASES:
             answer = decode_release(reply)
         elif isinstance(self.request, _SURVEYS):
             answer = link.surveyed(reply)
@@ -300,7 +301,7 @@ class Link:
 
     def send_source(self, call: Call) -> bytes:
         """The server has forgotten, or never seen, the script: send it whole, in the same round."""
-        late = call.tally.closed and not isinstance(call.request, Release)
+        late = call.tally.closed and not isinstance(call.request, _RELEASES)
         if late or call.sourced:
             call.drop(self, unknown(Cause.FAILED, "NOSCRIPT"))
             # A node that is always the last to answer would never learn it.

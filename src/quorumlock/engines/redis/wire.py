@@ -19,6 +19,7 @@ from ...core.requests import (
     Initialise,
     Join,
     Kept,
+    Leave,
     Look,
     Release,
     Request,
@@ -30,7 +31,7 @@ from .resp import ReplyError, pack
 from .scripts import Script
 
 FORMAT = 1
-FREE = (Release, Survey, Close, Initialise)
+FREE = (Release, Leave, Survey, Close, Initialise)
 """Requests that are understood by a node of any standing, joined or not."""
 
 _UNMARKED = (*FREE, Join)
@@ -75,9 +76,13 @@ class Wire:
         fence_ttl: float,
         durable: bool,
         quarantine: bool,
+        node_timeout: float = 0.05,
     ) -> None:
         self.prefix = prefix
         self.marker_key = f"{prefix}ql:node"
+        self.channel = f"{prefix}ql:wake:"
+        self._queue_key = f"{prefix}ql:queue:{{{prefix}"
+        self._grace_ms = max(1, round(node_timeout * 1000))
         self._fence_key = f"{prefix}ql:fence:{{{prefix}"
         self._broken_key = f"{prefix}ql:broken:{{{prefix}"
         # One node has nobody to agree with, and its own clock is the best there is; so without quarantine, too, a
@@ -95,6 +100,7 @@ class Wire:
             Extend: self._extend,
             Heal: self._heal,
             Release: self._release,
+            Leave: self._leave,
             Break: self._break,
             Look: self._look,
             Join: lambda request: self._marker("enter" if request.enter else "join"),
@@ -106,10 +112,10 @@ class Wire:
     def encode(self, request: Request, *, source: bool = False) -> bytes:
         """The packed command, still without the marker; with `source` the script itself instead of its hash."""
         if not source:
-            if type(request) is Acquire:
-                return self._packed_acquire(*request)
+            if type(request) is Acquire and request.ticket is None and not request.strict:
+                return self._packed_acquire(*request[:4])
             if type(request) is Release:
-                return self._packed_release(*request)
+                return self._packed_release(request)
         command = self._sayings[type(request)](request)
         if source:
             command = ("EVAL", scripts.SOURCES[command[1]], *command[2:])
@@ -129,11 +135,17 @@ class Wire:
         told = f"${len(token)}\r\n{token}\r\n${len(ttl)}\r\n{ttl}\r\n${len(candidate)}\r\n{candidate}\r\n"
         return parts[0] + told.encode() + parts[1]
 
-    def _packed_release(self, name: str, token: str) -> bytes:
+    def _packed_release(self, request: Release) -> bytes:
+        name, token, wake, ticket, locker, stay_ms = request
         parts = self._releases.get(name)
         if parts is None:
             parts = self._split(self._releases, name, Release(name, _GAP))
-        return parts[0] + f"${len(token)}\r\n{token}\r\n".encode()
+        stay = str(stay_ms)
+        told = (
+            f"${len(token)}\r\n{token}\r\n$1\r\n{wake:d}\r\n${len(ticket)}\r\n{ticket}\r\n"
+            f"${len(locker)}\r\n{locker}\r\n${len(stay)}\r\n{stay}\r\n"
+        )
+        return parts[0] + told.encode() + parts[1]
 
     def _split(self, known: dict[str, Parts], name: str, request: Acquire | Release) -> Parts:
         """What is the same in every such request of this name: before and behind what differs."""
@@ -142,7 +154,11 @@ class Wire:
         command = self._sayings[type(request)](request)
         gap = command.index(_GAP)
         before = pack(command).partition(pack((_GAP,))[4:])[0]
-        behind = b"" if isinstance(request, Release) else pack(command[gap + 3 :])[4:-_EMPTY_ARGUMENT]
+        behind = (
+            pack(command[gap + 5 :])[4:]
+            if isinstance(request, Release)
+            else pack(command[gap + 3 :])[4:-_EMPTY_ARGUMENT]
+        )
         parts = known[name] = (before, behind)
         return parts
 
@@ -157,10 +173,15 @@ class Wire:
         return ("EVALSHA", script.sha, 3, self.prefix + name, fence, self.marker_key, *arguments, b"")
 
     def _acquire(self, ask: Acquire) -> Arguments:
-        name, token, ttl_ms, candidate_us = ask
+        name, token, ttl_ms, candidate_us, ticket, strict = ask
+        keys = (self.prefix + name, f"{self._fence_key}{name}}}", self.marker_key)
+        told = (token, ttl_ms, candidate_us, self._clamp_us, self._fence_ttl_ms)
+        if ticket is None and not strict:
+            return ("EVALSHA", scripts.ACQUIRE.sha, 3, *keys, *told, b"")
+        place = ("", 0, 0) if ticket is None else (ticket.member, ticket.order_us, ticket.patience_ms)
         return (
-            "EVALSHA", scripts.ACQUIRE.sha, 3, self.prefix + name, f"{self._fence_key}{name}}}", self.marker_key,
-            token, ttl_ms, candidate_us, self._clamp_us, self._fence_ttl_ms, b"",
+            "EVALSHA", scripts.QUEUE.sha, 4, *keys, f"{self._queue_key}{name}}}",
+            *told, *place, int(strict), self._grace_ms, self.channel, b"",
         )  # fmt: skip
 
     def _confirm(self, ask: Confirm) -> Arguments:
@@ -184,7 +205,12 @@ class Wire:
         return ("EVALSHA", script.sha, len(keys), *keys, self._fence_ttl_ms, *told, *arguments, b"")
 
     def _release(self, ask: Release) -> Arguments:
-        return ("EVALSHA", scripts.RELEASE.sha, 1, self.prefix + ask.name, ask.token)
+        name, token, wake, ticket, locker, stay_ms = ask
+        keys = (self.prefix + name, f"{self._queue_key}{name}}}")
+        return ("EVALSHA", scripts.RELEASE.sha, 2, *keys, token, int(wake), ticket, locker, stay_ms, self.channel)
+
+    def _leave(self, ask: Leave) -> Arguments:
+        return self._release(Release(ask.name, "", True, ask.ticket))
 
     def _break(self, ask: Break) -> Arguments:
         name = ask.name
@@ -209,6 +235,7 @@ class Wire:
 
 _RELEASES = {
     1: Answer(Vote.GRANTED, Cause.AGREED),
+    2: Answer(Vote.GRANTED, Cause.AGREED, place=1),
     0: Answer(Vote.REFUSED, Cause.HELD),
     -3: Answer(Vote.REFUSED, Cause.ABSENT),
 }
@@ -238,8 +265,8 @@ def decode(reply: Any) -> Answer:
         if type(fence) is int and fence >= 0:
             return Answer(GRANTED, _AGREED, fence)
     match reply if type(reply) is list else None:
-        case [0, int(pttl), int(fence)]:
-            return Answer(Vote.REFUSED, Cause.HELD, fence, max(0, pttl))
+        case [0, int(pttl), int(fence), *place] if all(type(one) is int for one in place[:1]):
+            return Answer(Vote.REFUSED, Cause.HELD, fence, max(0, pttl), place=sum(place[:1]))
         case [int(code)] if code in _REFUSALS:
             return Answer(Vote.REFUSED, _REFUSALS[code])
         case [-2, int(left_ms)]:

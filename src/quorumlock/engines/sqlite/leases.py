@@ -34,6 +34,7 @@ from ...core.requests import (
     Initialise,
     Join,
     Kept,
+    Leave,
     Look,
     Release,
     Request,
@@ -124,7 +125,7 @@ class Leases:
             self._cursor.execute(statement, known)
         self._cursor.execute("COMMIT")
 
-    def _nothing(self, _: Join | Survey | Close | Initialise) -> Answer:
+    def _nothing(self, _: Join | Leave | Survey | Close | Initialise) -> Answer:
         """Whoever can ask has opened the file, and thereby made it."""
         return AGREED
 
@@ -256,6 +257,7 @@ _ANSWERS: dict[type[Request], Callable[[Leases, Any], Answer]] = {
     Extend: Leases._extend,
     Heal: Leases._heal,
     Release: Leases._release,
+    Leave: Leases._nothing,
     Break: Leases._break,
     Look: Leases._look,
     Survey: Leases._nothing,

@@ -12,15 +12,16 @@ class Script(NamedTuple):
     sha: str
 
 
-def load(name: str, *, standing: bool = True) -> Script:
-    """The script `name`, with the check of the marker in front of it where it needs one."""
+def load(*names: str, standing: bool = True) -> Script:
+    """The scripts `names` as one, with the check of the marker in front where it is needed."""
     here = Path(__file__).parent
-    files = ["standing.lua", f"{name}.lua"] if standing else [f"{name}.lua"]
-    source = "\n".join(here.joinpath(file).read_text(encoding="utf-8") for file in files)
+    files = ["standing", *names] if standing else names
+    source = "\n".join(here.joinpath(f"{file}.lua").read_text(encoding="utf-8") for file in files)
     return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
 ACQUIRE = load("acquire")
+QUEUE = load("turn", "acquire")
 CONFIRM = load("confirm")
 EXTEND = load("extend")
 HEAL = load("heal")
@@ -30,6 +31,6 @@ RELEASE = load("release", standing=False)
 JOIN = load("join", standing=False)
 
 SOURCES: dict[object, str] = {
-    script.sha: script.source for script in (ACQUIRE, CONFIRM, EXTEND, HEAL, BREAK, LOOK, RELEASE, JOIN)
+    script.sha: script.source for script in (ACQUIRE, QUEUE, CONFIRM, EXTEND, HEAL, BREAK, LOOK, RELEASE, JOIN)
 }
 """By hash."""

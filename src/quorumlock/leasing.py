@@ -1,0 +1,238 @@
+"""What the leases of both fronts share: everything about them that does no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from . import options
+from .core import redlock, waiting
+from .core.effects import Steps
+from .core.keeper import DUE_FIRST
+from .core.redlock import Grant
+from .core.requests import Release
+from .core.votes import Tally
+from .errors import LeaseClosed, LeaseLost, LossReason
+from .events import Acquired, Confirmed, Extended, Healed, Lost, Released, logger
+from .keeping import NOT_KEPT, Hold, collected
+from .options import LockOptions
+from .process import Process
+
+if TYPE_CHECKING:
+    from .core.renewal import Extension
+    from .front import LockerBase
+
+EventT = TypeVar("EventT", bound=Any)
+
+
+class LeaseBase(Generic[EventT]):
+    """The only proof of holding a lock. May be handed to another thread or task."""
+
+    _new_event: Callable[[], EventT]
+    _new_lock: Callable[[], Any]
+
+    # What few leases ever change is said once, for all of them: a lease is made for every acquire.
+    _closed = False
+    _freed = False
+    _reason: LossReason | None = None
+    _event: EventT | None = None
+    _busy: Any = None
+    _depth = 1
+    """How often a reentrant lock was entered and not left."""
+    _fate = LossReason.EXPIRED
+    """Why it is lost, should its time run out."""
+    _owner_gone: Callable[[], bool] | None = None
+
+    def __init__(self, locker: LockerBase, grant: Grant, chosen: LockOptions) -> None:
+        self._locker = locker
+        self._grant = grant
+        self._options = chosen
+        self._forks = Process.generation
+        self._hold = hold = Hold(self, collected)
+        hold.grant = grant
+        if chosen.keep:
+            hold.keep_until = grant.valid_until - grant.ttl + chosen.max_hold
+            hold.due_at = grant.valid_until - grant.ttl * DUE_FIRST
+        else:
+            hold.keep_until = NOT_KEPT
+            hold.due_at = grant.valid_until
+        locker._keeper.watch(hold)
+        bus = locker._bus
+        if bus.listening:
+            if grant.confirmed:
+                bus.emit(Confirmed(grant.name, grant.fence, grant.confirmed))
+            bus.emit(Acquired(grant.name, grant.fence, locker._fleet.clock() - grant.asked_at, grant.tally))
+
+    @property
+    def name(self) -> str:
+        """The name of the lock."""
+        return self._grant.name
+
+    @property
+    def resource(self) -> str:
+        """What a guard keys on."""
+        return self._grant.name
+
+    @property
+    def token(self) -> str:
+        """Who: the secret by which the nodes know this lease. Not for logs."""
+        return self._grant.token
+
+    @property
+    def fence(self) -> int:
+        """Order: an integer that only grows, from one holder of a resource to the next."""
+        return self._grant.fence
+
+    @property
+    def ttl(self) -> float:
+        """How long the lease lives without renewal, in seconds."""
+        return self._grant.ttl
+
+    @property
+    def tally(self) -> Tally:
+        """The votes by which it was acquired."""
+        return self._grant.tally
+
+    @property
+    def note(self) -> str | None:
+        """What the lock's `note` said."""
+        return self._options.note
+
+    @property
+    def held(self) -> bool:
+        """Is it still ours, as far as this process can know? Never true past the deadline."""
+        return self.remaining() > 0
+
+    @property
+    def lost(self) -> EventT:
+        """An event that is set when the lease is lost."""
+        with Process.mutex:
+            if self._event is None:
+                self._event = self._new_event()
+                if self._reason is not None:
+                    self._event.set()
+            return self._event
+
+    def remaining(self) -> float:
+        """Seconds for which the lease is certainly valid; 0 once it is released, lost or over."""
+        if self._closed or self._reason is not None or self._forks != Process.generation:
+            return 0.0
+        return max(0.0, self._grant.valid_until - self._locker._fleet.clock())
+
+    def check(self) -> None:
+        """Raises LeaseLost, or LeaseClosed after a release; returns only while the lease is valid."""
+        if self._closed:
+            raise LeaseClosed(f"the lease of {self.name!r} was released")
+        self._notice(raised=True)
+        if self._reason is not None:
+            raise self._loss()
+
+    def __repr__(self) -> str:
+        state = "released" if self._closed else f"{self.remaining():.3f} s left"
+        return f"<{type(self).__name__} {self.name!r} fence={self.fence} token={self.token[:6]}… {state}>"
+
+    def _notice(self, *, raised: bool = False) -> None:
+        """Finds out what only this process can know: that time is up, or that it is a fork's child."""
+        if self._closed or self._reason is not None:
+            return
+        if self._forks != Process.generation:
+            self._lose(LossReason.FORKED, raised=raised)
+        elif self._locker._fleet.clock() >= self._grant.valid_until:
+            self._lose(self._fate, raised=raised)
+
+    def _lose(self, reason: LossReason, *, raised: bool = False) -> None:
+        """The lease is gone; tells once. `raised`: who noticed it is told by a LeaseLost, too."""
+        with Process.mutex:
+            if self._closed or self._reason is not None:
+                return
+            self._reason = reason
+        self._hold.drop()
+        if (room := self._grant.room) is not None:
+            room.ended(self._grant)
+        self._announce(reason, raised)
+
+    def _announce(self, reason: LossReason, raised: bool) -> None:
+        """Tells of the loss, in the thread that noticed it."""
+        with Process.mutex:
+            if self._event is not None:
+                self._event.set()
+        if self._locker._bus.listening:
+            self._locker._bus.emit(Lost(self.name, self.fence, reason))
+        if self._options.on_lost is not None:
+            self._call_back()
+
+    def _call_back(self) -> Any:
+        """Calls `on_lost`; what it returns."""
+        assert self._options.on_lost is not None
+        try:
+            return self._options.on_lost(self)
+        except Exception:
+            # The callback is the user's; the loss is told all the same, by check() and at the exit.
+            logger.exception("on_lost of %r failed", self.name)
+
+    def _loss(self) -> LeaseLost:
+        assert self._reason is not None
+        return LeaseLost(f"{self.name!r} (fence {self.fence}) is lost: {self._reason.value}", self._reason)
+
+    def _close(self) -> bool:
+        """Ends the lease; True if there is something to release: also again, if a release was interrupted."""
+        with Process.mutex:
+            if self._freed:
+                return False
+            if self._depth > 1:
+                self._depth -= 1
+                return False
+            self._hold.drop()  # first: an interrupt must not leave a closed lease in its keeper's care
+            self._closed = True
+        # A forked child is not the owner: neither is the parent's lock its to release, nor the connection to use.
+        return self._forks == Process.generation
+
+    def _turn(self) -> Any:
+        """The lock that keeps extensions of one lease from overtaking one another, and a release behind them."""
+        with Process.mutex:
+            if self._busy is None:
+                self._busy = self._new_lock()
+            return self._busy
+
+    def _extending(self, ttl: float | None) -> Steps[Extension]:
+        self.check()
+        seconds = self.ttl if ttl is None else options.checked_ttl(self._locker._settings, ttl)
+        return waiting.extend_or_lose(self._locker._fleet, self._grant, seconds)
+
+    def _extended(self, extension: Extension) -> None:
+        bus = self._locker._bus
+        if bus.listening:
+            bus.emit(Extended(self.name, self.fence, extension.tally))
+            if extension.healed:
+                bus.emit(Healed(self.name, self.fence, extension.healed))
+
+    def _reschedule(self) -> None:
+        """The holder has extended it, or tried to, perhaps to an earlier end than its keeper knows."""
+        if not self._grant.over and self._hold.schedule():
+            self._hold.desk.watch(self._hold)
+
+    def _releasing(self) -> Steps[Tally]:
+        grant = self._grant
+        # A node that never was sent the token need not hear of its end, and one that hangs need not owe an answer.
+        tally = None if grant.healed else grant.tally
+        fleet, room, chosen = self._locker._fleet, grant.room, self._options
+        stay = chosen.at_least - (fleet.clock() - grant.since) if chosen.at_least else 0.0
+        locker = "" if room is None or chosen.fair else room.id
+        request = Release(grant.name, grant.token, True, grant.ticket, locker, max(0, round(stay * 1000)))
+        return redlock.release(fleet, grant.name, grant.token, grant.ttl, grant.route, tally, request)
+
+    def _released(self, tally: Tally) -> None:
+        self._freed = True
+        if (room := self._grant.room) is not None:
+            room.freed(self._grant, any(answer is not None and answer.place for answer in tally.answers))
+        if self._locker._bus.listening:
+            self._locker._bus.emit(Released(self.name, self.fence, tally.won))
+
+    def _unreleased(self, error: Exception) -> None:
+        """A release that failed where there is something more important to raise."""
+        logger.warning("%r was not released, and ends by its ttl: %s", self.name, error)
+
+    def _loss_on_exit(self) -> LeaseLost | None:
+        """What to raise at the end of a block whose body succeeded."""
+        self._notice()
+        return self._loss() if self._reason is not None else None
