@@ -19,7 +19,7 @@ from quorumlock.engines.memory.server import ServerDouble
 from quorumlock.engines.redis import scripts
 from quorumlock.engines.sqlite.boot import this_boot
 from quorumlock.lab.servers import Server
-from tests.live.tools import get, pttl
+from tests.live.tools import fence, get, pttl
 
 SOMEBODY = "somebody else"
 ALL = slice(None)
@@ -76,7 +76,7 @@ class RedisGround:
         return [pttl(server, name) for server in self.servers]
 
     def fences(self, name: str) -> list[int]:
-        return [int(get(server, f"ql:fence:{{{name}}}") or 0) for server in self.servers]
+        return [fence(server, name) for server in self.servers]
 
     def delete(self, name: str, nodes: slice = ALL) -> None:
         for server in self.servers[nodes]:
@@ -108,7 +108,7 @@ class MemoryGround:
         return [server.pttl(name) for server in self.servers]
 
     def fences(self, name: str) -> list[int]:
-        return [int(self._get(server, f"ql:fence:{{{name}}}") or 0) for server in self.servers]
+        return [int((self._get(server, f"ql:fence:{{{name}}}") or "0").split()[0]) for server in self.servers]
 
     def delete(self, name: str, nodes: slice = ALL) -> None:
         for server in self.servers[nodes]:

@@ -25,6 +25,7 @@ from quorumlock.core.requests import (
     Request,
     Survey,
 )
+from quorumlock.engines.memory.locks import fence_of
 from quorumlock.engines.memory.server import ServerDouble
 from quorumlock.engines.redis.resp import PlainReader, ReplyError, pack_plainly
 from quorumlock.engines.redis.wire import FREE, Wire
@@ -181,7 +182,7 @@ def stored_alike(pair: Pair) -> str:
                     return f"{key}: a hash, and {other!r}"
                 continue
             if "fence" in key and mine is not None and isinstance(other, bytes):
-                if not near(int(mine), int(other)):
+                if not near(fence_of(mine), fence_of(other)):
                     return f"{key}: {mine!r} and {other!r}"
             elif mine != other:
                 return f"{key}: {mine!r} and {other!r}"
@@ -215,7 +216,7 @@ def test_random_commands_get_the_same_answers(real: Real, seed: int, standing: s
             key = f"p:ql:fence:{{p:{name}}}"
             if (stored := real.execute(("GET", key))) is not None:
                 pair.double.set(key, stored, pair.double.pttl(key))
-                fences.append(int(stored))
+                fences.append(fence_of(stored))
 
 
 def test_the_random_commands_are_of_every_kind_and_get_every_answer(real: Real) -> None:

@@ -18,7 +18,8 @@ from quorumlock.engines.redis.resp import new_reader, pack
 from quorumlock.engines.redis.wire import Wire, decode
 from quorumlock.lab.servers import Server, Servers
 
-from .tools import eventually, get, number
+from .tools import eventually, number
+from .tools import fence as fence_on
 
 pytestmark = [pytest.mark.live, pytest.mark.one_kind]
 
@@ -130,12 +131,12 @@ def test_a_second_round_is_needed_only_where_nodes_grant_different_fences(
         assert confirmed == 0, f"all nodes agree: {lease.tally}"
         lease.release()
     for server in servers.servers[:2]:
-        fence = int(get(server, "ql:fence:{a}") or 0)
-        server.command("SET", "ql:fence:{a}", str(fence + (10**9 if server is servers[0] else 5 * 10**8)))
+        known = fence_on(server, "a")
+        server.command("SET", "ql:fence:{a}", str(known + (10**9 if server is servers[0] else 5 * 10**8)))
     lease, confirmed = acquired()
     assert confirmed == 1
     assert lease.fence in [fence for _, fence in lease.tally.granted()]
-    assert sum(int(get(server, "ql:fence:{a}") or 0) == lease.fence for server in servers.servers[:3]) >= 2
+    assert sum(fence_on(server, "a") == lease.fence for server in servers.servers[:3]) >= 2
     fence = lease.fence
     lease.extend()
     assert lease.fence == fence, "an extension changes it not"

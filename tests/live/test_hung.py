@@ -14,7 +14,7 @@ from quorumlock.lab.servers import Server, Servers
 from tests.proxy import Proxy
 
 from .attribution import every_answer_is_its_own, every_answer_is_its_own_with_threads, nothing_is_left
-from .tools import Stopwatch, client_ids, eventually, exists, get
+from .tools import Stopwatch, client_ids, eventually, exists, fence, get
 
 pytestmark = pytest.mark.live
 
@@ -201,7 +201,7 @@ def test_the_release_travels_behind_the_request_it_undoes(
         locks.lock("a", ttl=1).try_acquire()
     assert not exists(server, "a")
     proxy.let_go()
-    assert eventually(lambda: int(get(server, "ql:fence:{a}") or 0) > 0), "the late request was never executed"
+    assert eventually(lambda: fence(server, "a") > 0), "the late request was never executed"
     assert eventually(lambda: not exists(server, "a"), 0.3)
 
 

@@ -41,6 +41,11 @@ def get(server: Server, key: str) -> str | None:
     return reply.split(b"\r\n", 1)[1].rsplit(b"\r\n", 1)[0].decode()
 
 
+def fence(server: Server, name: str) -> int:
+    """The fence of a lock; behind the number stands, for people, who was given it."""
+    return int((get(server, f"ql:fence:{{{name}}}") or "0").split()[0])
+
+
 def number(reply: bytes) -> int:
     assert reply.startswith(b":"), reply
     return int(reply[1:])

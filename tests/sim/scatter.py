@@ -17,6 +17,7 @@ from quorumlock.core.effects import Round, Steps
 from quorumlock.core.fleet import Fleet
 from quorumlock.core.requests import Break, Extend, Heal, Join, Release, Request
 from quorumlock.core.votes import Answer
+from quorumlock.engines.memory.locks import fence_of
 from quorumlock.engines.memory.server import ServerDouble
 from quorumlock.engines.redis import scripts
 from quorumlock.engines.redis.resp import new_reader
@@ -189,7 +190,7 @@ class Scatter:
         self._go_on(self.clients[self.choose(self.crowd)])
 
     def _break(self) -> None:
-        known = max(int(node.server.get(FENCE) or 0) for node in self.nodes)  # type: ignore[arg-type]
+        known = max(fence_of(node.server.get(FENCE)) for node in self.nodes)  # type: ignore[arg-type]
         for node in self.nodes:
             if self.choose(4):
                 node.ask(Break(NAME, known))

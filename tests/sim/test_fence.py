@@ -69,10 +69,10 @@ def loosely(self: ServerDouble, keys: list[bytes], argv: list[bytes]) -> object:
     token, _, fence, fence_ttl_ms, _ = argv
     if self._text(lock) != token:
         return [CHANGED]
-    return [1, self._raise_fence(fence_key, int(self._text(fence_key) or 0), int(fence), fence_ttl_ms)]
+    return [1, self._raise_fence(fence_key, self._fence(fence_key), int(fence), fence_ttl_ms)]
 
 
-def forgetful(self: ServerDouble, key: bytes, stored: int, to: int, ttl_ms: bytes) -> int:
+def forgetful(self: ServerDouble, key: bytes, stored: int, to: int, ttl_ms: bytes, card: bytes = b"") -> int:
     """Takes the candidate for the fence, though it be lower."""
     self._set(key, b"%d" % to, int(ttl_ms))
     return to
@@ -151,12 +151,12 @@ def unclamped(below: bool, above: bool) -> Callable[..., object]:
     plain = ServerDouble._acquire
 
     def acquire(self: ServerDouble, keys: list[bytes], argv: list[bytes]) -> object:
-        now, candidate, clamp = self._now_us(), int(argv[2]), int(argv[3])
+        now, candidate, clamp = self._now_us(), int(argv[2]), int(argv[4])
         if not below:
             candidate = max(candidate, now - clamp)
         if not above:
             candidate = min(candidate, now + clamp)
-        return plain(self, keys, [*argv[:2], b"%d" % candidate, b"1000000000000000000", *argv[4:]])
+        return plain(self, keys, [*argv[:2], b"%d" % candidate, argv[3], b"1000000000000000000", *argv[5:]])
 
     return acquire
 

@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 
 from quorumlock.core.requests import (
     Acquire,
+    AcquireAll,
+    AcquireAny,
     Break,
     Close,
     Confirm,
+    ConfirmAll,
+    Downgrade,
     Extend,
     Heal,
     Initialise,
@@ -44,11 +48,14 @@ BROKEN = "app:ql:broken:{app:job}"
 MINE, OTHER = Kept("job", "me", 10_000, 5), Kept("x", "you", 9_000, 8)
 TERMS = (1, "f00d", 3, 60_000, 0, 1)
 QUEUE = "app:ql:queue:{app:job}"
-QUEUED = (4, *KEYS[1:], QUEUE, "me", 1000, 17, 15_000_000, 86_400_000)
+QUEUED = (4, *KEYS[1:], QUEUE, "me", 1000, 17, "", 15_000_000, 86_400_000)
+READERS = "app:ql:readers:{app:job}"
+X = ("app:x", "app:ql:fence:{app:x}")
+CHANNEL = "app:ql:wake:"
 LEFT = (2, "app:job", QUEUE)
 
 SAID: list[tuple[Request, Script, tuple[object, ...]]] = [
-    (Acquire("job", "me", 10_000, 17), scripts.ACQUIRE, (*KEYS, "me", 10_000, 17, 15_000_000, 86_400_000)),
+    (Acquire("job", "me", 10_000, 17), scripts.ACQUIRE, (*KEYS, "me", 10_000, 17, "", 15_000_000, 86_400_000)),
     (Confirm("job", "me", 4, 5), scripts.CONFIRM, (*KEYS, "me", 4, 5, 86_400_000)),
     (Extend((MINE,), True), scripts.EXTEND, (*KEYS, 86_400_000, "me", 10_000, 5, 1)),
     (Extend((MINE, OTHER)), scripts.EXTEND, (*MORE, 86_400_000, "me", 10_000, 5, "you", 9_000, 8, 0)),
@@ -58,16 +65,43 @@ SAID: list[tuple[Request, Script, tuple[object, ...]]] = [
         scripts.HEAL,
         (7, *MORE[1:], BROKEN, "app:ql:broken:{app:x}", 86_400_000, "me", 10_000, 5, "you", 9_000, 8),
     ),
-    (Break("job", 17), scripts.BREAK, (4, *KEYS[1:], BROKEN, 86_400_000, 120_000, 17)),
-    (Look("job"), scripts.LOOK, KEYS),
-    (Acquire("job", "me", 1000, 17, strict=True), scripts.QUEUE, (*QUEUED, "", 0, 0, 1, 50, "app:ql:wake:")),
+    (Break("job", 17), scripts.BREAK, (5, *KEYS[1:], BROKEN, READERS, 86_400_000, 120_000, 17)),
+    (Look("job"), scripts.LOOK, (*KEYS, 0)),
+    (Acquire("job", "me", 1000, 17, strict=True), scripts.QUEUE, (*QUEUED, "", 0, 0, 1, 50, CHANNEL, 0)),
     (
         Acquire("job", "me", 1000, 17, Ticket("t1", "room", 16, 30_000)),
         scripts.QUEUE,
-        (*QUEUED, "room:t1", 16, 30_000, 0, 50, "app:ql:wake:"),
+        (*QUEUED, "room:t1", 16, 30_000, 0, 50, CHANNEL, 0),
     ),
     (Release("job", "me"), scripts.RELEASE, (*LEFT, "me", 0, "", "", 0, "app:ql:wake:")),
     (Release("job", "me", True, "t", "l", 9), scripts.RELEASE, (*LEFT, "me", 1, "t", "l", 9, "app:ql:wake:")),
+    (Release("job", "r:me"), scripts.UNREAD, (3, *LEFT[1:], READERS, "r:me", 0, "", "", 0, CHANNEL)),
+    (
+        Release("job", "me", names=("job", "x"), line="job"),
+        scripts.RELEASE_MANY,
+        (4, "app:job", QUEUE, "app:x", QUEUE, "me", 0, "", "", 0, CHANNEL),
+    ),
+    (
+        Acquire("job", "r:me", 1000, 17, shared=True, card="c"),
+        scripts.READ,
+        (5, *KEYS[1:], QUEUE, READERS, "r:me", 1000, 17, "c", 15_000_000, 86_400_000, "", 0, 0, 0, 50, CHANNEL, 1),
+    ),
+    (
+        AcquireAny(("job", "x"), "job", "me", 1000, 17),
+        scripts.ANY,
+        (6, *KEYS[1:], QUEUE, *X, "me", 1000, 17, "", 15_000_000, 86_400_000, "", 0, 0, 0, 50, CHANNEL, 0),
+    ),
+    (
+        AcquireAll(("job", "x"), "me", 1000, 17),
+        scripts.ALL,
+        (7, *KEYS[1:], *X, QUEUE, "app:ql:queue:{app:x}", "me", 1000, 17, "", 15_000_000, 86_400_000, "", 0, 0, 2),
+    ),
+    (ConfirmAll(("job", "x"), "me", (1, 2), (3, 4)), scripts.CONFIRM_MANY, (*MORE, "me", 86_400_000, 1, 3, 2, 4)),
+    (
+        Downgrade("job", "me", 9, "r:1"),
+        scripts.DOWNGRADE,
+        (5, *KEYS[1:], QUEUE, READERS, "me", 9, "r:1", "", CHANNEL),
+    ),
     (Leave("job", "room:t1"), scripts.RELEASE, (*LEFT, "", 1, "room:t1", "", 0, "app:ql:wake:")),
     (Join(), scripts.JOIN, (1, "app:ql:node", "join", *TERMS)),
     (Join(enter=True), scripts.JOIN, (1, "app:ql:node", "enter", *TERMS)),

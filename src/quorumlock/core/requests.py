@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+READER = "r:"
+"""How the tokens of those begin who share a lock."""
+
 
 class Join(NamedTuple):
     """Make sure that the node knows my fleet, and I the node. One that belongs to none is taken by `enter` only."""
@@ -34,6 +37,7 @@ class Acquire(NamedTuple):
     """Set the lock if it is free, and raise the fence; `candidate_us` is the client's wall clock.
 
     With a `ticket` a node that refuses puts it into the queue. `strict`: a free lock is the head's of the queue.
+    `card` says, for people, who asks. `shared`: beside others who share it; the fence is not raised.
     """
 
     name: str
@@ -42,6 +46,32 @@ class Acquire(NamedTuple):
     candidate_us: int
     ticket: Ticket | None = None
     strict: bool = False
+    card: str = ""
+    shared: bool = False
+
+
+class AcquireAny(NamedTuple):
+    """Set the first of these locks that is free; they have one queue, that of `line`."""
+
+    names: tuple[str, ...]
+    line: str
+    token: str
+    ttl_ms: int
+    candidate_us: int
+    ticket: Ticket | None = None
+    strict: bool = False
+    card: str = ""
+
+
+class AcquireAll(NamedTuple):
+    """Set all of these locks if all are free; else wait in the queue of one that is not."""
+
+    names: tuple[str, ...]
+    token: str
+    ttl_ms: int
+    candidate_us: int
+    ticket: Ticket | None = None
+    card: str = ""
 
 
 class Confirm(NamedTuple):
@@ -51,6 +81,25 @@ class Confirm(NamedTuple):
     token: str
     granted: int
     fence: int
+
+
+class ConfirmAll(NamedTuple):
+    """The same for several locks, all or none."""
+
+    names: tuple[str, ...]
+    token: str
+    granted: tuple[int, ...]
+    fences: tuple[int, ...]
+
+
+class Downgrade(NamedTuple):
+    """Share a lock that is mine alone; from now on it is `reader`'s."""
+
+    name: str
+    token: str
+    ttl_ms: int
+    reader: str
+    ticket: str = ""
 
 
 class Kept(NamedTuple):
@@ -82,7 +131,8 @@ class Release(NamedTuple):
     """Delete the lock if it is still mine.
 
     With `wake` the head of the queue is told; `ticket` is what the holder itself had there. A head that waits in
-    this `locker` needs no telling. The lock stays closed for `stay_ms` more.
+    this `locker` needs no telling. The lock stays closed for `stay_ms` more. `names`: of all these locks; their
+    queue is that of `line`, or each has its own.
     """
 
     name: str
@@ -91,13 +141,17 @@ class Release(NamedTuple):
     ticket: str = ""
     locker: str = ""
     stay_ms: int = 0
+    names: tuple[str, ...] = ()
+    line: str = ""
 
 
 class Leave(NamedTuple):
-    """Take a ticket out of the queue; if the lock is free, tell the head."""
+    """Take a ticket out of the queue; if the lock is free, tell the head. `names` and `line`: as for Release."""
 
     name: str
     ticket: str
+    names: tuple[str, ...] = ()
+    line: str = ""
 
 
 class Break(NamedTuple):
@@ -108,9 +162,10 @@ class Break(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Is it free?"""
+    """Is it free, to be shared or alone?"""
 
     name: str
+    shared: bool = False
 
 
 class Survey(NamedTuple):
@@ -128,4 +183,7 @@ class Initialise(NamedTuple):
     wait_ms: int = 0
 
 
-Request = Join | Acquire | Confirm | Extend | Heal | Release | Leave | Break | Look | Survey | Close | Initialise
+Request = (
+    Join | Acquire | AcquireAny | AcquireAll | Confirm | ConfirmAll | Downgrade | Extend | Heal | Release | Leave
+    | Break | Look | Survey | Close | Initialise
+)  # fmt: skip

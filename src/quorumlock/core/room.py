@@ -86,6 +86,8 @@ class Room:
         self._contenders: dict[str, Watch] = {}
         self._lines: dict[str, deque[Watch]] = {}
         self._tickets: dict[str, Watch] = {}
+        self._aside: dict[str, dict[Watch, None]] = {}
+        """For each name those with a ticket who stand in no line here, in the order they came."""
         self._polite: dict[str, int] = {}
         """How often a name was handed on here while others waited for it elsewhere."""
 
@@ -107,6 +109,8 @@ class Room:
         name = watch.name
         if watch.ticket:
             self._tickets.pop(watch.ticket, None)
+            if name in self._aside:
+                self._not_aside(watch)
         if self._contenders.get(name) is watch:
             del self._contenders[name]
             if name in self._lines:
@@ -117,10 +121,9 @@ class Room:
             with self._mutex:
                 if watch in (line := self._lines.get(name, deque())):
                     line.remove(watch)
-                    self._tidy(name)
                 elif self._contenders.get(name) is watch:  # promoted a moment ago
                     del self._contenders[name]
-                    self._promote(name)
+                self._promote(name)  # also if an interrupt kept us from it, when we left before
 
     def contends(self, watch: Watch) -> bool:
         return self._contenders.get(watch.name) is watch
@@ -131,8 +134,8 @@ class Room:
             if line:
                 following = line[0]
                 if self._contenders.setdefault(name, following) is following:
+                    following.call()  # first: an interrupt must not leave a contender that nobody woke
                     line.popleft()
-                    following.call()
             self._tidy(name)
 
     def _tidy(self, name: str) -> None:
@@ -164,8 +167,7 @@ class Room:
     def ended(self, grant: Grant) -> None:
         """The lease is lost."""
         self.forget(grant)
-        if (contender := self._contenders.get(grant.name)) is not None:
-            contender.call()
+        self._tell(grant.name)
 
     def freed(self, grant: Grant, others: bool) -> None:
         """A lock was given back; `others`: somebody else was told."""
@@ -179,8 +181,17 @@ class Room:
             self._polite[name] = count if contender is not None else HANDOVERS + 1
         elif self._polite:
             self._polite.pop(name, None)
-        if contender is not None:
+        self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        """A lock of this room is free: the nodes leave it to us to tell our own."""
+        if (contender := self._contenders.get(name)) is not None:
             contender.call()
+        if name in self._aside:
+            with self._mutex:
+                first = next(iter(self._aside.get(name, ())), None)
+            if first is not None:
+                first.call()
 
     def polite(self, name: str) -> bool:
         """Is it the turn of others?"""
@@ -196,6 +207,16 @@ class Room:
         """Its turn is announced by this ticket."""
         watch.ticket = ticket
         self._tickets[ticket] = watch
+        if self._contenders.get(watch.name) is not watch:
+            with self._mutex:
+                self._aside.setdefault(watch.name, {})[watch] = None
+
+    def _not_aside(self, watch: Watch) -> None:
+        with self._mutex:
+            aside = self._aside.get(watch.name, {})
+            aside.pop(watch, None)
+            if not aside:
+                self._aside.pop(watch.name, None)
 
     def announced(self, node: int, ticket: str) -> None:
         """It is this ticket's turn. One that is not known here was taken away a moment ago."""

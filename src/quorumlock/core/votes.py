@@ -85,6 +85,10 @@ class Answer(NamedTuple):
     member: Member | None = None
     place: int = 0
     """To a request that was refused: how many wait in front. To a release: 1, if somebody elsewhere is next."""
+    choice: int = 0
+    """Which of several locks was granted."""
+    fences: tuple[int, ...] = ()
+    """Of several locks that were granted."""
 
     def of(self, lease: int) -> Cause:
         """What it says of one lease, if it was asked about many."""

@@ -129,7 +129,7 @@ def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
         if ticket is None and (waited or strict) and (room.ears or (room.deaf and strict)):
             ticket = _ticket(fleet, room, watch, started_at, pause)
         shown = ticket if broken_since is None else None
-        watch.queued = watch.queued or shown is not None
+        watch.queued = watch.queued or (shown is not None and (room.deaf or bool(room.ears)))
         watch.route = Route()
         outcome = yield from acquire(
             fleet, name, wish.ttl, lock_delay=wish.lock_delay, ticket=shown, strict=strict, route=watch.route,
@@ -154,11 +154,12 @@ def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
             raise given_up(name, outcome, f"within {timeout:g} s", timeout)
         if outcome.busy:
             if ticket is None and not room.deaf:
+                # First: who waits has subscriptions made, and is called by those that come too late for this.
+                ticket = _ticket(fleet, room, watch, started_at, pause)
                 yield Listen(
                     room, min(fleet.node_timeout if room.ears else 10 * fleet.node_timeout, _left(until, now))
                 )
                 if room.ears:
-                    ticket = _ticket(fleet, room, watch, started_at, pause)
                     attempt -= 1
                     continue
             if wish.adaptive and watch.queued:
@@ -208,15 +209,23 @@ def _ticket(fleet: Fleet, room: Room, watch: Watch, started_at: float, pause: fl
 
 
 def _withdraw(fleet: Fleet, watch: Watch) -> Steps[None]:
-    """Takes our ticket off all nodes, without waiting for what they say."""
-    watch.queued = False
-    yield Round(
-        fleet.to_all(Leave(watch.name, watch.member)),
-        Tally.said(fleet.nodes),
-        fleet.node_timeout,
-        watch.route or Route(),
-        everyone=True,
-    )
+    """Takes our ticket off all nodes; returns when a majority has answered.
+
+    To go without an answer would be to leave it where a connection has ended meanwhile, and is made anew.
+    """
+    requests, route = fleet.to_all(Leave(watch.name, watch.member)), watch.route or Route()
+    try:
+        yield Round(requests, _any_answer(fleet), fleet.node_timeout, route, everyone=True)
+    except BaseException:
+        # Interrupted before all of it was sent, perhaps. Saying it twice does no harm.
+        yield Round(requests, _any_answer(fleet), fleet.node_timeout, route, everyone=True)
+        raise
+    finally:
+        watch.queued = False
+
+
+def _any_answer(fleet: Fleet) -> Tally:
+    return Tally(fleet.nodes, fleet.majority, any_answer=True)
 
 
 def _broken(room: Room, wish: Wish, since: float | None, now: float) -> float:

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from ..core.effects import Round
 from ..core.health import give_up, leave_out
-from ..core.requests import Release, Request
+from ..core.requests import Leave, Release, Request
 from ..core.room import Room
 from ..core.votes import Cause, Tally, unknown
 from ..engines.base import EarLink, Link, WireEngine
@@ -231,7 +231,7 @@ class Board:
             (pending, request)
             for pending in self._hoping.pop(node, [])
             if (request := pending.round.requests[node]) is not None
-            and not pending.round.tally.closed
+            and (isinstance(request, Leave) or not pending.round.tally.closed)
             and pending.round.tally.answers[node] is None
         ]
 
@@ -285,6 +285,8 @@ class Ears:
         self._make()
         self._listeners.append(done)
         self._tell()
+        if self._overdue():  # it failed when nobody waited, and its time has not come yet
+            self._revive_later()
 
     def connected(self, strand: Strand) -> None:
         """A connection was made: subscribes."""
@@ -340,7 +342,11 @@ class Ears:
         if self.room.waiting and not self._reviving and not self.closed:
             self._reviving = True
             now = self._board.clock()
-            waits = [self._settled.wait(node, now) for node, strand in enumerate(self.strands) if strand is None]
+            waits = [
+                self._settled.wait(node, now)
+                for node, strand in enumerate(self.strands)
+                if strand is None and node not in self._connecting
+            ]
             self._board.loop.call_later(min(waits, default=0.0), self._revive)
 
     def _revive(self) -> None:

@@ -43,7 +43,7 @@ class Ears:
 
     def listen(self, timeout: float) -> None:
         """Returns when every node is heard, or cannot be; or when time is up."""
-        if self._closed or not self._missing(self._clock()):
+        if self._closed or len(self._room.ears) == len(self._strands):
             return
         end = self._clock() + timeout
         self._answer.clear()
@@ -132,7 +132,9 @@ class Ears:
         if not self._room.waiting and not self._wanted and not self._opening:
             return LONGEST_NAP
         waits = [
-            self._settled.wait(node, self._clock()) for node, strand in enumerate(self._strands) if strand is None
+            self._settled.wait(node, self._clock())
+            for node, strand in enumerate(self._strands)
+            if strand is None and node not in self._opening
         ]
         subscribing = any(not strand.link.up for strand in self._by_fd.values())  # type: ignore[attr-defined]
         return min([LONGEST_NAP, *([ATTACHED_WITHIN] if subscribing else []), *waits])

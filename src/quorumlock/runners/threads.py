@@ -69,6 +69,8 @@ class ThreadRunner:
                 woken.wait(effect.seconds)
         finally:
             effect.watch.on_ring = None
+        if self._closed:
+            raise ConfigurationError("this Locker is closed")
 
     def perform(self, round_: Round) -> None:
         """Asks, and waits until the tally is decided or time is up."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
+from .family import Family
 from .keys import Reply
-from .locks import Locks, digest
+from .locks import digest
 
 CLOSED = 2**53 - 1
 
 
-class Joining(Locks):
+class Joining(Family):
     """What a node says of itself, and what it remembers of its fleet."""
 
     run_id: str

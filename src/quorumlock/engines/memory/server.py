@@ -2,7 +2,7 @@
 
 It understands exactly what the engine sends (its own scripts, loaded or not, CLIENT INFO and CLIENT KILL) and
 answers what the real server would: a differential test runs the same random commands against both. Its
-memory is in `keys.py`, the scripts in `locks.py` and `joining.py`.
+memory is in `keys.py`, the scripts in `locks.py`, `family.py` and `joining.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,14 @@ class ServerDouble(Joining):
             scripts.CONFIRM.sha: self._confirm,
             scripts.EXTEND.sha: self._extend,
             scripts.HEAL.sha: self._heal,
+            scripts.READ.sha: self._read,
+            scripts.ANY.sha: self._any,
+            scripts.ALL.sha: self._all,
+            scripts.CONFIRM_MANY.sha: self._confirm_many,
+            scripts.DOWNGRADE.sha: self._downgrade,
             scripts.RELEASE.sha: self._release,
+            scripts.RELEASE_MANY.sha: self._release_many,
+            scripts.UNREAD.sha: self._unread,
             scripts.BREAK.sha: self._break,
             scripts.LOOK.sha: self._look,
             scripts.JOIN.sha: self._join,

@@ -31,6 +31,7 @@ class Ear:
         self._reader = new_reader()
 
     def begin(self, now: float) -> bytes:
+        self.asked_at = now
         return pack(("SUBSCRIBE", self._channel))
 
     def ping(self, now: float) -> bytes:

@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Protocol
 
-from ...core.requests import Close, Extend, Heal, Initialise, Join, Leave, Release, Request, Survey
+from ...core.requests import AcquireAll, Close, Extend, Heal, Initialise, Join, Leave, Release, Request, Survey
 from ...core.votes import Answer, Cause, Tally, Vote, unknown
 from .node import Client, Hello, Node
 from .resp import ProtocolError, ReplyError, new_reader, pack
 from .scripts import ACQUIRE, RELEASE
-from .wire import FREE, Wire, decode, decode_many, decode_release
+from .wire import FREE, Wire, decode, decode_all, decode_many, decode_release
 
 _SURVEYS = (Survey, Close, Initialise)
 _MANY = (Extend, Heal)
@@ -70,6 +70,8 @@ class Call:
         else:
             if isinstance(self.request, _MANY):
                 answer = decode_many(reply, len(self.request.leases))
+            elif isinstance(self.request, AcquireAll):
+                answer = decode_all(reply, len(self.request.names))
             else:
                 answer = decode(reply)
             if answer.cause is Cause.STRANGER and not self.rejoined and not self.tally.closed:

@@ -10,10 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...core.requests import (
+    READER,
     Acquire,
+    AcquireAll,
+    AcquireAny,
     Break,
     Close,
     Confirm,
+    ConfirmAll,
+    Downgrade,
     Extend,
     Heal,
     Initialise,
@@ -24,6 +29,7 @@ from ...core.requests import (
     Release,
     Request,
     Survey,
+    Ticket,
 )
 from ...core.votes import GRANTED, Answer, Cause, Vote, of_each, unknown
 from . import scripts
@@ -82,6 +88,7 @@ class Wire:
         self.marker_key = f"{prefix}ql:node"
         self.channel = f"{prefix}ql:wake:"
         self._queue_key = f"{prefix}ql:queue:{{{prefix}"
+        self._readers_key = f"{prefix}ql:readers:{{{prefix}"
         self._grace_ms = max(1, round(node_timeout * 1000))
         self._fence_key = f"{prefix}ql:fence:{{{prefix}"
         self._broken_key = f"{prefix}ql:broken:{{{prefix}"
@@ -96,7 +103,11 @@ class Wire:
         self._terms: Arguments = (FORMAT, fleet, nodes, round(max_ttl * 1000), int(durable), int(quarantine))
         self._sayings: dict[type[Any], Callable[[Any], Arguments]] = {
             Acquire: self._acquire,
+            AcquireAny: self._acquire_any,
+            AcquireAll: self._acquire_all,
             Confirm: self._confirm,
+            ConfirmAll: self._confirm_all,
+            Downgrade: self._downgrade,
             Extend: self._extend,
             Heal: self._heal,
             Release: self._release,
@@ -112,9 +123,9 @@ class Wire:
     def encode(self, request: Request, *, source: bool = False) -> bytes:
         """The packed command, still without the marker; with `source` the script itself instead of its hash."""
         if not source:
-            if type(request) is Acquire and request.ticket is None and not request.strict:
-                return self._packed_acquire(*request[:4])
-            if type(request) is Release:
+            if type(request) is Acquire and request.ticket is None and not request.strict and not request.shared:
+                return self._packed_acquire(request)
+            if type(request) is Release and not request.names and not request.token.startswith(READER):
                 return self._packed_release(request)
         command = self._sayings[type(request)](request)
         if source:
@@ -126,17 +137,21 @@ class Wire:
         """The packed command that teaches a server the script of a request."""
         return pack(("SCRIPT", "LOAD", scripts.SOURCES[self._sayings[type(request)](request)[1]]))
 
-    def _packed_acquire(self, name: str, token: str, ttl_ms: int, candidate_us: int) -> bytes:
+    def _packed_acquire(self, request: Acquire) -> bytes:
         """As encode, with all that an earlier acquire of this name had in common. (A test compares the two.)"""
+        name, token, ttl_ms, candidate_us, _, _, card, _ = request
         parts = self._acquires.get(name)
         if parts is None:
             parts = self._split(self._acquires, name, Acquire(name, _GAP, 0, 0))
         ttl, candidate = str(ttl_ms), str(candidate_us)
-        told = f"${len(token)}\r\n{token}\r\n${len(ttl)}\r\n{ttl}\r\n${len(candidate)}\r\n{candidate}\r\n"
+        told = (
+            f"${len(token)}\r\n{token}\r\n${len(ttl)}\r\n{ttl}\r\n${len(candidate)}\r\n{candidate}\r\n"
+            f"${len(card) if card.isascii() else len(card.encode())}\r\n{card}\r\n"
+        )
         return parts[0] + told.encode() + parts[1]
 
     def _packed_release(self, request: Release) -> bytes:
-        name, token, wake, ticket, locker, stay_ms = request
+        name, token, wake, ticket, locker, stay_ms, _, _ = request
         parts = self._releases.get(name)
         if parts is None:
             parts = self._split(self._releases, name, Release(name, _GAP))
@@ -154,11 +169,9 @@ class Wire:
         command = self._sayings[type(request)](request)
         gap = command.index(_GAP)
         before = pack(command).partition(pack((_GAP,))[4:])[0]
-        behind = (
-            pack(command[gap + 5 :])[4:]
-            if isinstance(request, Release)
-            else pack(command[gap + 3 :])[4:-_EMPTY_ARGUMENT]
-        )
+        behind = pack(command[gap + (5 if isinstance(request, Release) else 4) :])[4:]
+        if isinstance(request, Acquire):
+            behind = behind[:-_EMPTY_ARGUMENT]
         parts = known[name] = (before, behind)
         return parts
 
@@ -173,16 +186,47 @@ class Wire:
         return ("EVALSHA", script.sha, 3, self.prefix + name, fence, self.marker_key, *arguments, b"")
 
     def _acquire(self, ask: Acquire) -> Arguments:
-        name, token, ttl_ms, candidate_us, ticket, strict = ask
+        name, token, ttl_ms, candidate_us, ticket, strict, card, shared = ask
         keys = (self.prefix + name, f"{self._fence_key}{name}}}", self.marker_key)
-        told = (token, ttl_ms, candidate_us, self._clamp_us, self._fence_ttl_ms)
-        if ticket is None and not strict:
+        told = (token, ttl_ms, candidate_us, card, self._clamp_us, self._fence_ttl_ms)
+        if ticket is None and not strict and not shared:
             return ("EVALSHA", scripts.ACQUIRE.sha, 3, *keys, *told, b"")
-        place = ("", 0, 0) if ticket is None else (ticket.member, ticket.order_us, ticket.patience_ms)
-        return (
-            "EVALSHA", scripts.QUEUE.sha, 4, *keys, f"{self._queue_key}{name}}}",
-            *told, *place, int(strict), self._grace_ms, self.channel, b"",
-        )  # fmt: skip
+        queue = f"{self._queue_key}{name}}}"
+        turn = self._turn(ticket, strict, shared)
+        if shared:
+            return ("EVALSHA", scripts.READ.sha, 5, *keys, queue, f"{self._readers_key}{name}}}", *told, *turn, b"")
+        return ("EVALSHA", scripts.QUEUE.sha, 4, *keys, queue, *told, *turn, b"")
+
+    def _turn(self, ticket: Ticket | None, strict: bool, shared: bool = False) -> Arguments:
+        return (*_place(ticket), int(strict), self._grace_ms, self.channel, int(shared))
+
+    def _acquire_any(self, ask: AcquireAny) -> Arguments:
+        keys = self._pairs(ask.names)
+        keys[3:3] = [f"{self._queue_key}{ask.line}}}"]
+        told = (ask.token, ask.ttl_ms, ask.candidate_us, ask.card, self._clamp_us, self._fence_ttl_ms)
+        return ("EVALSHA", scripts.ANY.sha, len(keys), *keys, *told, *self._turn(ask.ticket, ask.strict), b"")
+
+    def _acquire_all(self, ask: AcquireAll) -> Arguments:
+        keys = self._pairs(ask.names) + [f"{self._queue_key}{name}}}" for name in ask.names]
+        told = (ask.token, ask.ttl_ms, ask.candidate_us, ask.card, self._clamp_us, self._fence_ttl_ms)
+        return ("EVALSHA", scripts.ALL.sha, len(keys), *keys, *told, *_place(ask.ticket), len(ask.names), b"")
+
+    def _confirm_all(self, ask: ConfirmAll) -> Arguments:
+        keys = self._pairs(ask.names)
+        told = [number for pair in zip(ask.granted, ask.fences, strict=True) for number in pair]
+        return ("EVALSHA", scripts.CONFIRM_MANY.sha, len(keys), *keys, ask.token, self._fence_ttl_ms, *told, b"")
+
+    def _pairs(self, names: Sequence[str]) -> list[str]:
+        """Lock and fence of each; the marker's key stands behind the first two."""
+        keys = [key for name in names for key in (self.prefix + name, f"{self._fence_key}{name}}}")]
+        keys.insert(2, self.marker_key)
+        return keys
+
+    def _downgrade(self, ask: Downgrade) -> Arguments:
+        name = ask.name
+        keys = (*self._pairs([name]), f"{self._queue_key}{name}}}", f"{self._readers_key}{name}}}")
+        told = (ask.token, ask.ttl_ms, ask.reader, ask.ticket, self.channel)
+        return ("EVALSHA", scripts.DOWNGRADE.sha, len(keys), *keys, *told, b"")
 
     def _confirm(self, ask: Confirm) -> Arguments:
         return self._call(scripts.CONFIRM, *ask, self._fence_ttl_ms)
@@ -198,23 +242,30 @@ class Wire:
         keys: list[str] = []
         told: list[str | int] = []
         for name, token, ttl_ms, fence in leases:
-            keys += (self.prefix + name, f"{self._fence_key}{name}}}")
+            shares = token.startswith(READER)
+            keys += (self.prefix + name, f"{self._readers_key if shares else self._fence_key}{name}}}")
             told += (token, ttl_ms, fence)
         keys.insert(2, self.marker_key)
         keys += further
         return ("EVALSHA", script.sha, len(keys), *keys, self._fence_ttl_ms, *told, *arguments, b"")
 
     def _release(self, ask: Release) -> Arguments:
-        name, token, wake, ticket, locker, stay_ms = ask
-        keys = (self.prefix + name, f"{self._queue_key}{name}}}")
-        return ("EVALSHA", scripts.RELEASE.sha, 2, *keys, token, int(wake), ticket, locker, stay_ms, self.channel)
+        name, token, wake, ticket, locker, stay_ms, names, line = ask
+        told = (token, int(wake), ticket, locker, stay_ms, self.channel)
+        keys = [self.prefix + name, f"{self._queue_key}{name}}}"]
+        if names:
+            keys = [key for one in names for key in (self.prefix + one, f"{self._queue_key}{line or one}}}")]
+            return ("EVALSHA", scripts.RELEASE_MANY.sha, len(keys), *keys, *told)
+        if token.startswith(READER):
+            return ("EVALSHA", scripts.UNREAD.sha, 3, *keys, f"{self._readers_key}{name}}}", *told)
+        return ("EVALSHA", scripts.RELEASE.sha, 2, *keys, *told)
 
     def _leave(self, ask: Leave) -> Arguments:
-        return self._release(Release(ask.name, "", True, ask.ticket))
+        return self._release(Release(ask.name, "", True, ask.ticket, names=ask.names, line=ask.line))
 
     def _break(self, ask: Break) -> Arguments:
         name = ask.name
-        keys = (self.prefix + name, f"{self._fence_key}{name}}}", self.marker_key, f"{self._broken_key}{name}}}")
+        keys = (*self._pairs([name]), f"{self._broken_key}{name}}}", f"{self._readers_key}{name}}}")
         return (
             "EVALSHA",
             scripts.BREAK.sha,
@@ -227,10 +278,14 @@ class Wire:
         )
 
     def _look(self, ask: Look) -> Arguments:
-        return self._call(scripts.LOOK, ask.name)
+        return self._call(scripts.LOOK, ask.name, int(ask.shared))
 
     def _marker(self, verb: str) -> Arguments:
         return ("EVALSHA", scripts.JOIN.sha, 1, self.marker_key, verb, *self._terms)
+
+
+def _place(ticket: Ticket | None) -> Arguments:
+    return ("", 0, 0) if ticket is None else (ticket.member, ticket.order_us, ticket.patience_ms)
 
 
 _RELEASES = {
@@ -258,6 +313,13 @@ def decode_many(reply: Any, count: int) -> Answer:
     return decode(reply)
 
 
+def decode_all(reply: Any, count: int) -> Answer:
+    """What the reply to a request for `count` locks means."""
+    if type(reply) is list and len(reply) == count + 1 and reply[0] == 1 and all(type(one) is int for one in reply):
+        return Answer(GRANTED, _AGREED, max(reply[1:]), fences=tuple(reply[1:]))
+    return decode(reply)
+
+
 def decode(reply: Any) -> Answer:
     """What any other script's reply means as a vote."""
     if type(reply) is list and len(reply) == 2 and reply[0] == 1:
@@ -265,6 +327,8 @@ def decode(reply: Any) -> Answer:
         if type(fence) is int and fence >= 0:
             return Answer(GRANTED, _AGREED, fence)
     match reply if type(reply) is list else None:
+        case [1, int(fence), int(choice)] if fence >= 0:
+            return Answer(GRANTED, _AGREED, fence, choice=choice)
         case [0, int(pttl), int(fence), *place] if all(type(one) is int for one in place[:1]):
             return Answer(Vote.REFUSED, Cause.HELD, fence, max(0, pttl), place=sum(place[:1]))
         case [int(code)] if code in _REFUSALS:

@@ -8,12 +8,15 @@ read the same boot clock: `clock` changes with the kernel, and from one time nam
 from __future__ import annotations
 
 import functools
+import math
 import os
 import secrets
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
+
+from ...clocks import boot_time
 
 PROC = Path("/proc")
 
@@ -28,6 +31,15 @@ class Boot(NamedTuple):
     machine: str
     clock: str
     known: bool
+
+
+def now_ms() -> int:
+    return int(boot_time() * 1000)
+
+
+def ends_ms(ttl_ms: int) -> int:
+    """Rounded up: a lease must not end in the file before it ends for its holder."""
+    return math.ceil(boot_time() * 1000) + ttl_ms
 
 
 def this_boot() -> Boot:

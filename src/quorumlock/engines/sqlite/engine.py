@@ -31,7 +31,7 @@ import weakref
 
 from ...clocks import boot_time
 from ...core.effects import Round
-from ...core.requests import Request
+from ...core.requests import Leave, Request
 from ...core.votes import Answer, Cause, Tally, unknown
 from ...errors import EngineError, LockError
 from ...options import Settings
@@ -83,17 +83,27 @@ class SqliteEngine:
         request = round_.requests[0]
         if request is None:
             return
+        try:
+            answer = self._insist(request, round_.tally)
+        except LockError as error:
+            # A ticket dies by itself, too: that it was not taken away is no reason to hide why its owner leaves.
+            if not isinstance(request, Leave):
+                raise
+            answer = unknown(Cause.FAILED, str(error))
+        round_.tally.cast(0, answer)
+
+    def _insist(self, request: Request, tally: Tally) -> Answer:
         give_up_at = 0.0
         pause = PAUSE
-        while (answer := self._attempt(request, round_.tally)) is None:
+        while (answer := self._attempt(request, tally)) is None:
             now = boot_time()
             give_up_at = give_up_at or now + self._patience
             if now >= give_up_at:
-                round_.tally.cast(0, NOT_BEGUN)
+                tally.cast(0, NOT_BEGUN)
                 raise troubles.locked(self._path, self._patience)
             time.sleep(pause * (0.5 + random.random()))
             pause = min(1.5 * pause, PAUSE_MOST)
-        round_.tally.cast(0, answer)
+        return answer
 
     def close(self) -> None:
         """Closes the connection. A request of another thread that comes late opens one for itself alone."""

@@ -18,12 +18,10 @@ frozen virtual machine that is thawed) knows the end of its validity by its own 
 
 from __future__ import annotations
 
-import math
 import sqlite3
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ...clocks import boot_time
 from ...core.requests import (
     Acquire,
     Break,
@@ -41,12 +39,16 @@ from ...core.requests import (
     Survey,
 )
 from ...core.votes import GRANTED, REFUSED, Answer, Cause, of_each
-from .boot import Boot
+from .boot import Boot, ends_ms, now_ms
 from .fences import Fences
+from .tickets import LEFT, Line, Tickets, again_ms
 
 PRUNE_EVERY = 1000
 PRUNE_MOST = 1000
 """So many rows at once: a transaction is short, also in a file that was neglected."""
+
+CLOSED = "ql:closed"
+"""The token of a lock that stays closed after its release: nobody's."""
 
 AGREED = Answer(GRANTED, Cause.AGREED)
 ABSENT = Answer(REFUSED, Cause.ABSENT)
@@ -54,11 +56,13 @@ ABSENT = Answer(REFUSED, Cause.ABSENT)
 _FIND = "SELECT token, fence, expires_ms, ttl_ms, boot FROM leases WHERE name = ?"
 _STORE = "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?)"
 _RENEW = "UPDATE leases SET expires_ms = ?, ttl_ms = ?, boot = ? WHERE name = ?"
+_SHUT = """UPDATE leases SET token = ?, expires_ms = ?, ttl_ms = ?, boot = ?
+    WHERE name = ? AND token = ? AND (boot <> ? OR expires_ms > ?)"""
 _SEEN = "SELECT until_ms FROM sightings WHERE name = ? AND boot = ? AND token = ? AND expires_ms = ?"
 _SEE = "INSERT OR REPLACE INTO sightings VALUES (?, ?, ?, ?, ?)"
 
-_PRUNABLE = """SELECT EXISTS (SELECT 1 FROM leases WHERE boot <> :boot OR expires_ms <= :now)
-    OR EXISTS (SELECT 1 FROM sightings)"""
+_PRUNABLE = f"""SELECT EXISTS (SELECT 1 FROM leases WHERE boot <> :boot OR expires_ms <= :now)
+    OR EXISTS (SELECT 1 FROM sightings) OR EXISTS (SELECT 1 FROM tickets WHERE {LEFT} <= 0)"""
 _PRUNE = (
     """DELETE FROM leases WHERE name IN
         (SELECT name FROM leases WHERE boot = :boot AND expires_ms <= :now LIMIT :most)""",
@@ -71,6 +75,8 @@ _PRUNE = (
         WHERE l.boot <> :boot AND s.until_ms <= :now LIMIT :most)""",
     """DELETE FROM sightings WHERE NOT EXISTS
         (SELECT 1 FROM leases AS l WHERE l.name = sightings.name AND l.token = sightings.token)""",
+    f"""DELETE FROM tickets WHERE (name, ticket) IN
+        (SELECT name, ticket FROM tickets WHERE {LEFT} <= 0 LIMIT :most)""",
 )
 
 
@@ -82,21 +88,13 @@ class Row(NamedTuple):
     boot: str
 
 
-def now_ms() -> int:
-    return int(boot_time() * 1000)
-
-
-def ends_ms(ttl_ms: int) -> int:
-    """Rounded up: a lease must not end in the file before it ends for its holder."""
-    return math.ceil(boot_time() * 1000) + ttl_ms
-
-
 class Leases:
     """The leases of a file, seen through one connection. Errors leave it in any state: it is then closed."""
 
     def __init__(self, cursor: sqlite3.Cursor, fences: Fences, boot: Boot, prefix: str, max_ttl_ms: int) -> None:
         self._cursor = cursor
         self._fences = fences
+        self._tickets = Tickets(cursor, boot)
         self._clock = boot.clock
         self._prefix = prefix
         self._max_ttl_ms = max_ttl_ms
@@ -115,39 +113,70 @@ class Leases:
                 self._cursor.execute("ROLLBACK")
 
     def _prune(self) -> None:
-        self._cursor.execute(_PRUNABLE, {"boot": self._clock, "now": now_ms()})
+        self._cursor.execute(_PRUNABLE, self._tickets.now())
         if not self._cursor.fetchall()[0][0]:
             return
         self._cursor.execute("BEGIN IMMEDIATE")
         # The clock is read after that: no row can be younger than "now".
-        known = {"boot": self._clock, "now": now_ms(), "max_ttl": self._max_ttl_ms, "most": PRUNE_MOST}
+        known = self._tickets.now() | {"max_ttl": self._max_ttl_ms, "most": PRUNE_MOST}
         for statement in _PRUNE:
             self._cursor.execute(statement, known)
         self._cursor.execute("COMMIT")
 
-    def _nothing(self, _: Join | Leave | Survey | Close | Initialise) -> Answer:
+    def _nothing(self, _: Join | Survey | Close | Initialise) -> Answer:
         """Whoever can ask has opened the file, and thereby made it."""
         return AGREED
 
     def _acquire(self, request: Acquire) -> Answer:
+        if request.strict or request.ticket is not None:
+            return self._acquire_in_turn(request)
         name = self._prefix + request.name
         row = self._find(name)
         if row is not None and row.token != request.token and (left_ms := self._left_ms(name, row)):
             return _held(row, left_ms)  # by a plain read, which waits for nobody and hinders nobody
+        fence, row, left_ms = self._begin(name)
+        if row is not None and left_ms:
+            self._cursor.execute("COMMIT")
+            return Answer(GRANTED, Cause.AGREED, row.fence) if row.token == request.token else _held(row, left_ms)
+        return self._grant(name, request, fence)
+
+    def _acquire_in_turn(self, request: Acquire) -> Answer:
+        """For whoever waits in the queue, or does not overtake those who do."""
+        name, ticket = self._prefix + request.name, request.ticket
+        row = self._find(name)
+        if row is None or row.token != request.token:
+            left_ms = 0 if row is None else self._left_ms(name, row)
+            if left_ms is not None:
+                line = self._tickets.line(name, ticket)
+                if line.fresh and (left_ms or (request.strict and line.place)):
+                    return _waits(request, self._fences.last() if row is None else row.fence, left_ms, line)
+        fence, row, left_ms = self._begin(name)
+        if row is not None and left_ms and row.token == request.token:
+            self._cursor.execute("COMMIT")
+            return Answer(GRANTED, Cause.AGREED, row.fence)
+        line = self._tickets.line(name, ticket)
+        if left_ms or (request.strict and line.place):
+            if ticket is not None:
+                self._tickets.show(name, ticket, line)
+            self._cursor.execute("COMMIT")
+            return _waits(request, fence - 1 if row is None else row.fence, left_ms, line)
+        if ticket is not None and line.stored is not None:
+            self._tickets.leave(name, ticket.member)
+        return self._grant(name, request, fence)
+
+    def _begin(self, name: str) -> tuple[int, Row | None, int]:
+        """Begins a write transaction: the fence to take, who has the lock, and for how long; 0: it is free."""
         if self._grants >= PRUNE_EVERY:
             self._grants = 0
             self.prune()
         fence = self._fences.begin()
         row = self._find(name)
-        if row is not None:
-            left_ms = self._left_ms(name, row)
-            if left_ms is None:
-                left_ms = self._see(name, row)
-            if left_ms:
-                self._cursor.execute("COMMIT")
-                return (
-                    Answer(GRANTED, Cause.AGREED, row.fence) if row.token == request.token else _held(row, left_ms)
-                )
+        left_ms = 0 if row is None else self._left_ms(name, row)
+        if row is not None and left_ms is None:
+            left_ms = self._see(name, row)
+        return fence, row, left_ms or 0
+
+    def _grant(self, name: str, request: Acquire, fence: int) -> Answer:
         self._fences.take(fence)
         ends = ends_ms(request.ttl_ms)
         self._cursor.execute(_STORE, (name, request.token, fence, ends, request.ttl_ms, self._clock))
@@ -187,6 +216,12 @@ class Leases:
 
     def _release(self, request: Release) -> Answer:
         name = self._prefix + request.name
+        if request.ticket and request.wake:
+            # It went with the grant, as a rule. First: if another process writes just now, all of this is asked
+            # again, and must find the lock.
+            self._tickets.leave(name, request.ticket)
+        if request.stay_ms and self._shut(name, request):
+            return AGREED
         self._cursor.execute("DELETE FROM leases WHERE name = ? AND token = ?", (name, request.token))
         if self._cursor.rowcount:
             return AGREED
@@ -194,6 +229,21 @@ class Leases:
         if row is None or (left_ms := self._left_ms(name, row)) == 0:
             return ABSENT
         return _held(row, left_ms or self._wait_ms(row))
+
+    def _shut(self, name: str, request: Release) -> bool:
+        """Keeps a lock closed that is released: from now on it is nobody's. One that is over stays so."""
+        self._cursor.execute(
+            _SHUT,
+            (
+                CLOSED, ends_ms(request.stay_ms), request.stay_ms, self._clock,
+                name, request.token, self._clock, now_ms(),
+            ),
+        )  # fmt: skip
+        return self._cursor.rowcount > 0
+
+    def _leave(self, request: Leave) -> Answer:
+        self._tickets.leave(self._prefix + request.name, request.ticket)
+        return AGREED
 
     def _break(self, request: Break) -> Answer:
         name = self._prefix + request.name
@@ -250,6 +300,12 @@ def _held(row: Row, left_ms: int) -> Answer:
     return Answer(REFUSED, Cause.HELD, row.fence, left_ms)
 
 
+def _waits(request: Acquire, fence: int, left_ms: int, line: Line) -> Answer:
+    """It is held, or free and somebody else's turn."""
+    wait_ms = again_ms(request.ticket, left_ms or line.wait_ms)
+    return Answer(REFUSED, Cause.HELD, fence, wait_ms, place=line.place)
+
+
 _ANSWERS: dict[type[Request], Callable[[Leases, Any], Answer]] = {
     Join: Leases._nothing,
     Acquire: Leases._acquire,
@@ -257,7 +313,7 @@ _ANSWERS: dict[type[Request], Callable[[Leases, Any], Answer]] = {
     Extend: Leases._extend,
     Heal: Leases._heal,
     Release: Leases._release,
-    Leave: Leases._nothing,
+    Leave: Leases._leave,
     Break: Leases._break,
     Look: Leases._look,
     Survey: Leases._nothing,

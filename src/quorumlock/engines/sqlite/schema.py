@@ -3,7 +3,11 @@
 leases: who holds what, until when. `expires_ms` is an instant of the boot clock `boot`, and means nothing to
 readers of another one; see `leases.py`. Rows of locks that were released are deleted.
 sightings: when a boot clock first saw a lease of another one, and until when it waits for it.
+tickets: who waits for what, in which order; see `tickets.py`.
 meta: one row, the fence; see `fences.py`.
+
+A table that came later is added to a file that lacks it, and the format stays: whoever does not know the table does
+no harm to those who do, so that old and new versions may use the file at the same time.
 """
 
 from __future__ import annotations
@@ -29,26 +33,33 @@ _TABLES = (
         id INTEGER PRIMARY KEY CHECK (id = 1), fence INTEGER NOT NULL, reserved INTEGER NOT NULL, boot TEXT NOT NULL
     )""",
 )
+_LATER = {
+    "tickets": """CREATE TABLE tickets (
+        name TEXT, ticket TEXT, order_us INTEGER NOT NULL, expires_ms INTEGER NOT NULL, boot TEXT NOT NULL,
+        wall_ms INTEGER NOT NULL, PRIMARY KEY (name, ticket)
+    ) WITHOUT ROWID""",
+}
 
 # One statement, one snapshot: a file that is being made by another process is seen before or after, never between.
-_WHOSE = """SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)
+_WHOSE = """SELECT application_id, user_version, (SELECT group_concat(name, ' ') FROM sqlite_master)
     FROM pragma_application_id, pragma_user_version"""
 
 
 def prepare(db: sqlite3.Connection, cursor: sqlite3.Cursor, path: str, boot: Boot) -> None:
     """Makes the file ours if it is empty; raises if it is somebody else's, or too new."""
-    empty = _is_empty(cursor, path)
+    missing = _missing(cursor, path)
     cursor.execute("PRAGMA journal_mode = WAL")
     (mode,) = cursor.fetchall()[0]
     if mode != "wal":
         raise troubles.no_wal(path, mode)
     cursor.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone does not reach the disk
-    if empty:
+    if missing:
         with fences.durably(db, cursor):
             cursor.execute("BEGIN IMMEDIATE")
-            if _is_empty(cursor, path):  # else another process was faster
-                for table in _TABLES:
-                    cursor.execute(table)
+            missing = _missing(cursor, path)  # nothing, if another process was faster
+            for table in missing:
+                cursor.execute(table)
+            if _TABLES[0] in missing:
                 started = fences.wall_us()
                 values = (started, started + fences.block(boot), boot.machine)
                 cursor.execute("INSERT INTO meta VALUES (1, ?, ?, ?)", values)
@@ -58,13 +69,15 @@ def prepare(db: sqlite3.Connection, cursor: sqlite3.Cursor, path: str, boot: Boo
     cursor.execute("PRAGMA synchronous = NORMAL")
 
 
-def _is_empty(cursor: sqlite3.Cursor, path: str) -> bool:
+def _missing(cursor: sqlite3.Cursor, path: str) -> tuple[str, ...]:
+    """How to make what is not there: everything, what came later, or nothing."""
     cursor.execute(_WHOSE)
     application, version, tables = cursor.fetchall()[0]
     if application == APPLICATION and version > FORMAT:
         raise troubles.newer(path, version, FORMAT)
-    if tables == 0:
-        return True
+    found = (tables or "").split()
+    if not found:
+        return (*_TABLES, *_LATER.values())
     if application != APPLICATION or version < 1:
         raise troubles.foreign(path)
-    return False
+    return tuple(statement for name, statement in _LATER.items() if name not in found)

@@ -22,15 +22,22 @@ def load(*names: str, standing: bool = True) -> Script:
 
 ACQUIRE = load("acquire")
 QUEUE = load("turn", "acquire")
+READ = load("turn", "read")
+ANY = load("slots", "turn", "acquire")
+ALL = load("all")
 CONFIRM = load("confirm")
+CONFIRM_MANY = load("confirm_many")
 EXTEND = load("extend")
 HEAL = load("heal")
 BREAK = load("break")
 LOOK = load("look")
+DOWNGRADE = load("tell", "downgrade")
 RELEASE = load("release", standing=False)
+RELEASE_MANY = load("tell", "release_many", standing=False)
+UNREAD = load("tell", "unread", standing=False)
 JOIN = load("join", standing=False)
 
 SOURCES: dict[object, str] = {
-    script.sha: script.source for script in (ACQUIRE, QUEUE, CONFIRM, EXTEND, HEAL, BREAK, LOOK, RELEASE, JOIN)
+    script.sha: script.source for script in list(globals().values()) if isinstance(script, Script)
 }
 """By hash."""

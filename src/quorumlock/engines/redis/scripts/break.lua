@@ -1,4 +1,4 @@
--- KEYS lock, fence, marker, broken
+-- KEYS lock, fence, marker, broken, readers
 -- ARGV fence_ttl_ms, broken_ttl_ms, fence (the highest that is known of), marker
 -- answers {1, fence} deleted · {-3} absent · {-1} stranger · {-4} another kind
 --
@@ -7,8 +7,8 @@
 
 if refusal and refusal[1] == STRANGER then return refusal end
 if not seen[1] and redis.call('EXISTS', KEYS[1]) == 1 then return {OTHER_KIND} end
-redis.call('DEL', KEYS[1])
-local fence = math.max(tonumber(seen[2]) or 0, tonumber(ARGV[3])) + 1
+redis.call('DEL', KEYS[1], KEYS[5])
+local fence = math.max(stored, tonumber(ARGV[3])) + 1
 local text = string.format('%.0f', fence)
 redis.call('SET', KEYS[2], text, 'PX', ARGV[1])
 redis.call('SET', KEYS[4], text, 'PX', ARGV[2])

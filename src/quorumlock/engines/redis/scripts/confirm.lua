@@ -3,7 +3,7 @@
 -- answers {1, fence} raised · {-5} granted again since · {-1} stranger · {-2, ms} quarantine
 
 if refusal then return refusal end
-if seen[1] ~= ARGV[1] or tonumber(seen[2]) ~= tonumber(ARGV[2]) then return {CHANGED} end
-local fence = math.max(tonumber(seen[2]), tonumber(ARGV[3]))
-redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[4])
+if seen[1] ~= ARGV[1] or stored ~= tonumber(ARGV[2]) then return {CHANGED} end
+local fence = math.max(stored, tonumber(ARGV[3]))
+redis.call('SET', fence_key, string.format('%.0f', fence) .. string.match(seen[2], '^%d+(.*)$'), 'PX', ARGV[4])
 return {1, fence}

@@ -2,7 +2,8 @@
 -- ARGV token ('' : only leaves the queue), wake (1 or 0), member ('' without a ticket), locker, stay_ms, channel
 -- answers 1 deleted · 2 deleted, and somebody elsewhere is next · 0 another's · -3 absent
 --
--- Members of the queue are `locker:id` (see turn.lua). Of those, the first that hears it is told.
+-- Tells the first of the queue that hears it; of those who want to share (`~r`), all up to one who does not.
+-- (Members of the queue: see turn.lua. Not with tell.lua: a function is made anew on every call, and costs.)
 
 local token, wake, member, locker, stay_ms, channel = unpack(ARGV)
 local holder = redis.pcall('GET', KEYS[1]) -- an error, and so another's, where the key is of another type
@@ -16,16 +17,20 @@ if mine then
 end
 if member ~= '' and wake == '1' then redis.call('ZREM', KEYS[2], member, 'u:' .. member) end
 local free = mine and stay_ms == '0' or not holder and token == ''
-local others = false
+local others, at = false, 0
 while free and wake == '1' do
-  local head = redis.call('ZRANGEBYSCORE', KEYS[2], 0, '+inf', 'LIMIT', 0, 1)[1]
+  local head = redis.call('ZRANGEBYSCORE', KEYS[2], 0, '+inf', 'LIMIT', at, 1)[1]
   if not head then break end
+  local reader = string.sub(head, -2) == '~r'
+  if at > 0 and not reader then break end
   local where, id = string.match(head, '^([^:]*):(.*)$')
-  if where ~= '' and where == locker then break end -- who asks knows
-  others = true
-  if where == '' or redis.pcall('PUBLISH', channel .. where, id) ~= 0 then break end
-  others = false
-  redis.call('ZREM', KEYS[2], head, 'u:' .. head) -- nobody is there any more
+  if where == '' or where == locker or redis.pcall('PUBLISH', channel .. where, id) ~= 0 then
+    others = others or where ~= locker or where == ''
+    if not reader then break end
+    at = at + 1
+  else
+    redis.call('ZREM', KEYS[2], head, 'u:' .. head) -- nobody is there any more
+  end
 end
 if mine then return others and 2 or 1 end
 return holder and 0 or -3

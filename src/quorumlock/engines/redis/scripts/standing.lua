@@ -3,8 +3,11 @@
 -- Statements, not functions: closures, made anew on every call, were a tenth of what a script costs.
 
 local STRANGER, QUARANTINE, ABSENT, OTHER_KIND, CHANGED = -1, -2, -3, -4, -5
+local READERS = 'ql:readers' -- what the lock is set to while it is shared
 
-local seen = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3]) -- lock, fence, marker
+local lock, fence_key, slot, left_ms = KEYS[1], KEYS[2]
+local seen = redis.call('MGET', lock, fence_key, KEYS[3]) -- lock, fence, marker
+local stored = tonumber(string.match(seen[2] or '', '^%d+')) or 0 -- behind the fence stands who was given it
 local now = redis.call('TIME')
 now = now[1] * 1000000 + now[2]
 

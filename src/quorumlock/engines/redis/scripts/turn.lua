@@ -1,43 +1,53 @@
--- Between standing.lua and acquire.lua, for whoever waits or does not overtake: the queue of a lock.
+-- Between standing.lua and acquire.lua or read.lua, for whoever waits or does not overtake: the queue of a lock.
 -- KEYS[4] queue
--- ARGV[6..11] member ('' without a ticket), order_us, patience_ms, strict (1 or 0), grace_ms, channel
+-- ARGV[7..13] member ('' without a ticket), order_us, patience_ms, strict (1 or 0), grace_ms, channel, shared (1 or 0)
 -- answers {0, ms, fence, place}: held for so long, or somebody else's turn; `place` wait in front
 --
--- The queue is one sorted set. A member is `locker:id`, and its score when it came, in µs; with it goes `u:member`,
--- whose score is -(when it is good for nothing any more), in ms of this node's time. Whoever is offered a free lock and
--- leaves it for `grace_ms` is passed over: that time is brought forward.
+-- The queue is one sorted set. A member is `locker:id`, ending in `~r` if it wants to share, and its score when it
+-- came, in µs; with it goes `u:member`, whose score is -(when it is good for nothing any more), in ms of this node's
+-- time. Whoever is offered a free lock and leaves it for `grace_ms` is passed over: that time is brought forward.
 
 if refusal then return refusal end
-local member, order, patience_ms, strict, grace_ms, channel = unpack(ARGV, 6, 11)
+local member, order, patience_ms, strict, grace_ms, channel, shared = unpack(ARGV, 7, 13)
 local queue, now_ms = KEYS[4], math.floor(now / 1000)
+shared = shared == '1'
 local mine = seen[1] == ARGV[1]
+local readers = shared and seen[1] == READERS
 
 local over = redis.call('ZRANGEBYSCORE', queue, -now_ms, -1, 'LIMIT', 0, 100)
 for _, one in ipairs(over) do redis.call('ZREM', queue, one, string.sub(one, 3)) end
 
 local place, wait_ms = 0, 0
 if member ~= '' then
-  local clamp = tonumber(ARGV[4])
+  local clamp = tonumber(ARGV[5])
   order = math.min(math.max(tonumber(order), now - clamp), now + clamp)
   order = tonumber(redis.call('ZSCORE', queue, member) or order) -- it keeps the place it was given
 end
-if seen[1] and not mine then
-  wait_ms = redis.call('PTTL', KEYS[1])
+if seen[1] and not mine and not readers then
+  wait_ms = left_ms or redis.call('PTTL', lock)
   if wait_ms == 0 then wait_ms = 1 end
 elseif strict == '1' and not mine then
   while true do
-    local head = redis.call('ZRANGEBYSCORE', queue, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-    if not head[1] or head[1] == member then break end
-    if member ~= '' and tonumber(head[2]) > order then break end
-    local locker, id = string.match(head[1], '^([^:]*):(.*)$')
-    local told = locker == '' and 1 or redis.pcall('PUBLISH', channel .. locker, id)
-    if told ~= 0 then
-      local until_ms = -tonumber(redis.call('ZSCORE', queue, 'u:' .. head[1]) or 0)
-      wait_ms = math.max(1, math.min(until_ms - now_ms, tonumber(grace_ms)))
-      redis.call('ZADD', queue, -(now_ms + wait_ms), 'u:' .. head[1])
+    -- Who wants to share stands behind the first who does not.
+    local heads = redis.call('ZRANGEBYSCORE', queue, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, shared and 100 or 1)
+    local at = 1
+    while shared and heads[at] and string.sub(heads[at], -2) == '~r' do at = at + 2 end
+    local head, came = heads[at], tonumber(heads[at + 1])
+    if not head or head == member then break end
+    if member ~= '' and came > order then break end
+    if readers then -- it is not free: nobody is to be told, and nobody to be passed over
+      wait_ms = math.max(1, redis.call('PTTL', lock))
       break
     end
-    redis.call('ZREM', queue, head[1], 'u:' .. head[1]) -- nobody is there any more
+    local locker, id = string.match(head, '^([^:]*):(.*)$')
+    local told = locker == '' and 1 or redis.pcall('PUBLISH', channel .. locker, id)
+    if told ~= 0 then
+      local until_ms = -tonumber(redis.call('ZSCORE', queue, 'u:' .. head) or 0)
+      wait_ms = math.max(1, math.min(until_ms - now_ms, tonumber(grace_ms)))
+      redis.call('ZADD', queue, -(now_ms + wait_ms), 'u:' .. head)
+      break
+    end
+    redis.call('ZREM', queue, head, 'u:' .. head) -- nobody is there any more
   end
 end
 if member ~= '' then
@@ -48,4 +58,4 @@ if member ~= '' then
   if redis.call('PTTL', queue) < lasts_ms then redis.call('PEXPIRE', queue, lasts_ms + 1000) end
   place = redis.call('ZCOUNT', queue, 0, '(' .. string.format('%.0f', order))
 end
-if wait_ms ~= 0 then return {0, wait_ms, tonumber(seen[2]) or 0, place} end
+if wait_ms ~= 0 then return {0, wait_ms, stored, place} end

@@ -1,0 +1,326 @@
+"""The SQLite engine: locks that are fair, and locks that stay closed, as their users see them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import quorumlock
+from quorumlock import AcquireTimeout, Jitter, LockHeld
+from quorumlock.clocks import boot_time
+from quorumlock.core.requests import Acquire, Break, Extend, Join, Look, Release
+from quorumlock.core.votes import Cause, Vote
+
+from .test_sqlite import TTL_MS, File, Make, file, granted, kept, make, refused
+from .test_sqlite_processes import Process, Start, start, url
+
+__all__ = ["file", "make", "start"]  # fixtures
+
+BOUND = 2.0
+"""For how long, as promised, a head that does not take a free lock keeps it from the others."""
+SLACK = 6.0
+"""What a loaded machine may add. A ticket that lived for its whole patience, 30 s, would not be within it."""
+
+
+@pytest.fixture
+def locks(tmp_path: Path) -> Iterator[quorumlock.Locker]:
+    with quorumlock.connect(url(tmp_path / "locks.db")) as locks:
+        yield locks
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    give_up_at = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < give_up_at, f"not within 30 s: {what}"
+        time.sleep(0.002)
+
+
+def waiting(file: File) -> int:
+    """How many tickets are in the file, and good."""
+    now_ms = int(boot_time() * 1000)
+    ((count,),) = file.sql("SELECT count(*) FROM tickets WHERE expires_ms > ?", now_ms)
+    return int(count)
+
+
+def until_waiting(file: File, count: int) -> None:
+    until(lambda: waiting(file) == count, f"{count} wait")
+
+
+# Threads and tasks.
+
+
+def test_threads_get_it_in_the_order_in_which_they_came(file: File, locks: quorumlock.Locker) -> None:
+    lock = locks.lock("a", ttl=30, keep=False, fair=True)
+    order: list[int] = []
+    fences: list[int] = []
+
+    def work(n: int) -> None:
+        with lock as lease:
+            order.append(n)
+            fences.append(lease.fence)
+
+    held = lock.acquire()
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for n, thread in enumerate(threads):
+        thread.start()
+        until_waiting(file, n + 1)
+    held.release()
+    for thread in threads:
+        thread.join(30)
+    assert order == list(range(8))
+    assert fences == sorted(set(fences))
+    assert file.sql("SELECT count(*) FROM tickets") == [(0,)]
+
+
+def test_tasks_get_it_in_the_order_in_which_they_came(file: File) -> None:
+    order: list[int] = []
+
+    async def main() -> None:
+        async with quorumlock.connect_async(url(file.path)) as locks:
+            lock = locks.lock("a", ttl=30, keep=False, fair=True)
+
+            async def work(n: int) -> None:
+                async with lock:
+                    order.append(n)
+
+            held = await lock.acquire()
+            tasks = []
+            for n in range(8):
+                tasks.append(asyncio.create_task(work(n)))
+                await asyncio.to_thread(until_waiting, file, n + 1)
+            given_up, *rest = tasks
+            given_up.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await given_up
+            assert waiting(file) == 7, "who is cancelled takes its ticket along"
+            await held.release()
+            await asyncio.gather(*rest)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert order == list(range(1, 8))
+    assert file.sql("SELECT count(*) FROM tickets") == [(0,)]
+
+
+def test_who_gives_up_takes_its_ticket_along(file: File, locks: quorumlock.Locker) -> None:
+    lock = locks.lock("a", ttl=30, keep=False, fair=True)
+    with lock:
+        with pytest.raises(AcquireTimeout):
+            lock.acquire(timeout=0.05)
+        with pytest.raises(LockHeld):
+            lock.acquire(timeout=0)
+        assert lock.try_acquire() is None
+        assert file.sql("SELECT count(*) FROM tickets") == [(0,)]
+    with lock.acquire(timeout=0):
+        pass
+    lease = lock.try_acquire()
+    assert lease is not None
+    lease.release()
+
+
+def test_who_asks_seldom_keeps_its_place(file: File, locks: quorumlock.Locker) -> None:
+    order: list[str] = []
+
+    def work(who: str, locks: quorumlock.Locker) -> None:
+        with locks.lock("a", ttl=30, keep=False, fair=True):
+            order.append(who)
+
+    held = locks.lock("a", ttl=30, keep=False).acquire()
+    with quorumlock.connect(url(file.path), retry=Jitter(20.0)) as seldom:
+        first = threading.Thread(target=work, args=("seldom", seldom))
+        second = threading.Thread(target=work, args=("often", locks))
+        first.start()
+        until_waiting(file, 1)
+        second.start()
+        until_waiting(file, 2)
+        time.sleep(BOUND + 0.3)
+        assert waiting(file) == 2
+        held.release()
+        first.join(30)
+        second.join(30)
+    assert order == ["seldom", "often"]
+
+
+# Processes.
+
+TURNS = """
+import os, sys
+log = os.open({log!r}, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+with quorumlock.connect({url!r}) as locks:
+    lock = locks.lock("a", ttl=30, keep=False, fair=True)
+    print("ready", flush=True); sys.stdin.readline()
+    for _ in range({turns}):
+        with lock:
+            os.write(log, b"{n}\\n")
+"""
+
+STEPS = """
+import sys
+with quorumlock.connect({url!r}) as locks:
+    lock = locks.lock("a", ttl=30, keep=False, fair=True)
+    print("ready", flush=True); sys.stdin.readline()
+    with lock:
+        print("has it", flush=True); sys.stdin.readline()
+"""
+"""Asks when it is told to, and gives the lock back when it is told to."""
+
+
+def in_turn(file: File, processes: list[Process]) -> None:
+    """Lets them come, one after the other."""
+    assert [one.line() for one in processes] == ["ready"] * len(processes)
+    for n, one in enumerate(processes):
+        one.go()
+        until_waiting(file, n + 1)
+
+
+def test_twenty_processes_take_turns_and_none_is_overtaken(
+    file: File, locks: quorumlock.Locker, start: Start, tmp_path: Path
+) -> None:
+    log, turns = tmp_path / "log", 3
+    held = locks.lock("a", ttl=60, keep=False).acquire()
+    workers = [start(TURNS.format(log=str(log), url=url(file.path), turns=turns, n=n)) for n in range(20)]
+    in_turn(file, workers)
+    held.release()
+    for worker in workers:
+        worker.end()
+    # Who has had it stands behind all others again.
+    assert [int(line) for line in log.read_text().split()] == list(range(20)) * turns
+    assert file.sql("SELECT count(*) FROM tickets") == [(0,)]
+
+
+def test_a_head_that_was_killed_delays_the_others_for_a_bounded_time(
+    file: File, make: Make, locks: quorumlock.Locker, start: Start
+) -> None:
+    held = locks.lock("a", ttl=60, keep=False).acquire()
+    first, second, third = (start(STEPS.format(url=url(file.path))) for _ in range(3))
+    in_turn(file, [first, second, third])
+    first.kill()
+    second.kill()  # they age at the same time
+    killed_at = time.monotonic()
+    held.release()
+    assert third.line() == "has it"
+    assert time.monotonic() - killed_at < BOUND + SLACK
+    third.go()
+    third.end()
+    assert file.sql("SELECT count(*) FROM tickets") >= [(1,)]
+    make().ask(Join())
+    assert file.sql("SELECT count(*) FROM tickets") == [(0,)], "what they left behind is pruned"
+
+
+def test_a_head_that_is_stopped_is_passed_over_and_has_its_place_again_when_it_goes_on(
+    file: File, locks: quorumlock.Locker, start: Start
+) -> None:
+    held = locks.lock("a", ttl=60, keep=False).acquire()
+    first, second, third = (start(STEPS.format(url=url(file.path))) for _ in range(3))
+    in_turn(file, [first, second, third])
+    with stopped(first):
+        stopped_at = time.monotonic()
+        held.release()
+        assert second.line() == "has it"
+        assert time.monotonic() - stopped_at < BOUND + SLACK
+        assert waiting(file) == 1
+    until_waiting(file, 2)  # the first again
+    second.go()
+    assert first.line() == "has it", "before those who came later"
+    first.go()
+    assert third.line() == "has it"
+    third.go()
+    for one in (first, second, third):
+        one.end()
+
+
+class stopped:  # noqa: N801 - reads as a word: with stopped(…)
+    """A process that does not run meanwhile."""
+
+    def __init__(self, process: Process) -> None:
+        self._pid = process._popen.pid
+
+    def __enter__(self) -> None:
+        os.kill(self._pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self._pid, os.WSTOPPED)
+
+    def __exit__(self, *_: object) -> None:
+        os.kill(self._pid, signal.SIGCONT)
+
+
+# Closed after a release.
+
+
+def test_a_lock_that_is_to_stay_closed_is_nobodys(file: File) -> None:
+    fence = granted(file.acquire(ttl_ms=500))
+    granted(file.ask(Release("a", "mine", True, stay_ms=TTL_MS)))
+    for request in (Acquire("a", "other", TTL_MS, 0), Acquire("a", "mine", TTL_MS, 0), Look("a")):
+        answer = refused(file.ask(request), Cause.HELD)
+        assert TTL_MS - 5000 < answer.wait_ms <= TTL_MS + 1
+        assert answer.fence == fence
+    refused(file.ask(Extend((kept(),))), Cause.HELD)
+    refused(file.ask(Extend((kept(ttl_ms=100),), shorten=True)), Cause.HELD)
+    refused(file.ask(Release("a", "mine", True)), Cause.HELD)
+    refused(file.ask(Release("a", "mine", True, stay_ms=20)), Cause.HELD)
+    granted(file.ask(Break("a")))
+    assert granted(file.acquire(token="other")) > fence
+
+
+def test_it_stays_closed_for_so_long_and_no_longer(make: Make) -> None:
+    one, other = make(), make()
+    granted(one.acquire())
+    released_at = boot_time()
+    granted(one.ask(Release("a", "mine", True, stay_ms=60)))
+    while (answer := other.acquire(token="other")).vote is Vote.REFUSED:
+        time.sleep(0.002)
+    assert answer.vote is Vote.GRANTED
+    assert 0.06 <= boot_time() - released_at < 3
+
+
+def test_what_is_over_or_anothers_is_not_closed(file: File) -> None:
+    file.acquire(ttl_ms=10)
+    time.sleep(0.015)
+    file.ask(Release("a", "mine", True, stay_ms=TTL_MS))
+    granted(file.acquire(token="other"))
+    refused(file.ask(Release("a", "mine", True, stay_ms=60_000)), Cause.HELD)
+    granted(file.ask(Release("a", "other", True)))
+    refused(file.ask(Release("a", "other", True, stay_ms=TTL_MS)), Cause.ABSENT)
+    granted(file.acquire())
+
+
+@pytest.mark.parametrize("fair", [False, True], ids=["plain", "fair"])
+def test_at_least(file: File, locks: quorumlock.Locker, fair: bool) -> None:
+    lock = locks.lock("a", ttl=10, keep=False, at_least=0.5, fair=fair)
+    asked_at = boot_time()
+    with lock:
+        pass
+    assert lock.locked()
+    assert lock.try_acquire() is None
+    with quorumlock.connect(url(file.path)) as others, others.lock("a", keep=False, fair=fair):
+        assert 0.5 <= boot_time() - asked_at < 0.5 + SLACK
+    lease = lock.acquire()
+    time.sleep(0.51)
+    lease.release()
+    assert not lock.locked(), "it was held for long enough"
+
+
+# Closed after an expiry.
+
+
+def test_lock_delay_is_for_what_expired_and_not_for_what_was_released(file: File, locks: quorumlock.Locker) -> None:
+    lock = locks.lock("a", ttl=0.3, lock_delay=0.7, keep=False)
+    with quorumlock.connect(url(file.path)) as others:
+        other = others.lock("a", ttl=30, keep=False)
+        asked_at = boot_time()
+        lease = lock.acquire()
+        assert lease.remaining() <= 0.3
+        until(lambda: not lease.held, "its ttl is over")
+        assert boot_time() - asked_at < 1.0, "the machine is too slow for this test"
+        assert other.try_acquire() is None
+        other.acquire(timeout=30).release()
+        assert 1.0 <= boot_time() - asked_at < 1.0 + SLACK
+        lock.acquire().release()
+        lease_of_other = other.try_acquire()
+        assert lease_of_other is not None
+        lease_of_other.release()
