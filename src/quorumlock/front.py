@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import functools
 import random
+import re
 import time
 import weakref
 from collections.abc import Callable
@@ -12,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from . import options
 from .core import redlock, waiting
 from .core.effects import Steps
+from .core.family import AllOf, AnyOf
 from .core.fleet import Fleet
-from .core.redlock import Grant
+from .core.redlock import ALONE, Grant, Kind
 from .core.votes import Tally
 from .core.waiting import Wish
-from .errors import ConfigurationError, NoQuorum
+from .errors import ConfigurationError, NoQuorum, Unsupported
 from .events import (
     Broken,
     Bus,
@@ -97,6 +100,12 @@ class LockerBase:
             self._bus.emit(Broken(name, tally))
 
 
+@functools.lru_cache(1000)
+def card(kind: str, who: str, note: str) -> str:
+    """What stands on a node about who holds a lock: the kind, the thread or task, and the note."""
+    return f"{kind} {re.sub('[^!-~]', '_', who)[:60] or '-'} {note}"
+
+
 DEEPEST = 1000
 """How often one holder may enter a reentrant lock without leaving it."""
 
@@ -104,11 +113,12 @@ DEEPEST = 1000
 class LockBase:
     """Names a resource; holds no ownership, and may be shared by threads and tasks."""
 
-    def __init__(self, locker: LockerBase, name: str, chosen: LockOptions) -> None:
+    def __init__(self, locker: LockerBase, name: str, chosen: LockOptions, kind: Kind = ALONE) -> None:
         self._locker = locker
         self._fleet = locker._fleet
-        self._name = options.name(name)
+        self._name = ", ".join(kind.names) if isinstance(kind, AllOf) else options.name(name)
         self._options = chosen
+        self._kind = kind
         self._entered: dict[object, list[LeaseBase[Any]]] = {}
         """For each thread or task the leases of the blocks it is in, the innermost last."""
 
@@ -120,34 +130,78 @@ class LockBase:
         return f"<{type(self).__name__} {self._name!r} ttl={self._options.ttl:g}>"
 
     def _acquiring(self, timeout: float | Default | None) -> Steps[Grant]:
+        self._refuse_deadlock()
         chosen, settings = self._options, self._locker._settings
         within = chosen.timeout if timeout is Default.TIMEOUT else options.checked_timeout(timeout)
         wish = Wish(
             self._name, chosen.ttl, within, self._locker._retry, settings.patience, fair=chosen.fair,
-            lock_delay=chosen.lock_delay, adaptive=self._locker._adaptive,
+            lock_delay=chosen.lock_delay, adaptive=self._locker._adaptive, kind=self._fresh_kind(),
+            card=self._card(),
         )  # fmt: skip
         return waiting.obtain(self._fleet, self._locker._runner.room, wish)
 
     def _trying(self) -> Steps[Grant | None]:
         chosen = self._options
-        room = self._locker._runner.room
         return waiting.try_acquire(
-            self._fleet, self._name, chosen.ttl, room, fair=chosen.fair, lock_delay=chosen.lock_delay
-        )
+            self._fleet, self._name, chosen.ttl, self._locker._runner.room, fair=chosen.fair,
+            lock_delay=chosen.lock_delay, kind=self._fresh_kind(), card=self._card(),
+        )  # fmt: skip
+
+    def _fresh_kind(self) -> Kind:
+        """For one acquisition. Those of a semaphore begin with different slots, so that they rarely meet."""
+        if isinstance(self._kind, AnyOf):
+            permits = len(self._kind.names)
+            return AnyOf(self._name, permits, int(self._fleet.random() * permits))
+        return self._kind
+
+    def _card(self) -> str:
+        """Who asks, for `inspect`."""
+        who = self._running_name() if self._locker._settings.identify else "-"
+        return card(self._kind.word, who, self._options.note or "")
+
+    @staticmethod
+    def _running_name() -> str:
+        """Of the thread or task that runs."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _running() -> object:
+        """The thread or task that runs."""
+        raise NotImplementedError
+
+    def _refuse_deadlock(self) -> None:
+        """Who shares a lock cannot have it alone before having given it back, nor the other way round."""
+        if self._kind.word not in ("read", "write"):
+            return
+        other = "write" if self._kind.word == "read" else "read"
+        with Process.mutex:
+            known = self._locker._reentrant.get(self._running(), {}).get(f"{other}:{self._name}")
+            lease = None if known is None else known()
+        if lease is not None and lease.held:
+            remedy = "downgrade() shares it" if other == "write" else "release that first, and look again then"
+            raise ConfigurationError(
+                f"{self._name!r}: this {self._kind.word} would wait for ever for the {other} lease that its own "
+                f"thread or task has; {remedy}"
+            )
 
     def _forgoing(self, grant: Grant) -> Steps[Tally]:
         grant.over = True
         if grant.room is not None:
             grant.room.forget(grant)
-        return redlock.release(self._fleet, grant.name, grant.token, grant.ttl, grant.route)
+        request = self._kind.release(self._name, grant.token)
+        return redlock.release(self._fleet, grant.name, grant.token, grant.ttl, grant.route, request=request)
 
     def _looking(self) -> Steps[Tally]:
-        return redlock.look(self._fleet, self._name)
+        if self._kind.names:
+            raise Unsupported(f"{self._name!r} is of several locks: ask inspect() for each of them")
+        return redlock.look(self._fleet, self._name, not self._kind.exclusive)
 
-    def _reentered(self, owner: object) -> LeaseBase[Any] | None:
-        """The lease that `owner` has of this reentrant lock, entered once more; None if it has none."""
+    def _reentered(self) -> LeaseBase[Any] | None:
+        """The lease that who runs has of this reentrant lock, entered once more; None if it has none."""
+        if not self._options.reentrant:
+            return None
         with Process.mutex:
-            known = self._locker._reentrant.get(owner, {}).get(self._name)
+            known = self._locker._reentrant.get(self._running(), {}).get(self._name)
             lease = None if known is None else known()
             if lease is None or not lease.held:
                 return None
@@ -159,10 +213,13 @@ class LockBase:
             lease._depth += 1
             return lease
 
-    def _remember(self, owner: object, lease: LeaseBase[Any]) -> None:
-        """Whoever has it may enter again."""
-        with Process.mutex:
-            self._locker._reentrant.setdefault(owner, {})[self._name] = weakref.ref(lease)
+    def _remember(self, lease: LeaseBase[Any]) -> None:
+        """Whoever has it may enter again, or share what is its own; but not wait for itself."""
+        word = self._kind.word
+        if self._options.reentrant or word in ("read", "write"):
+            key = self._name if self._options.reentrant else f"{word}:{self._name}"
+            with Process.mutex:
+                self._locker._reentrant.setdefault(self._running(), {})[key] = weakref.ref(lease)
 
     def _innermost(self, owner: object) -> LeaseBase[Any]:
         """The lease of the block that `owner` leaves; of somebody else's, if there is no other."""

@@ -12,7 +12,7 @@ from .core.keeper import DUE_FIRST
 from .core.redlock import Grant
 from .core.requests import Release
 from .core.votes import Tally
-from .errors import LeaseClosed, LeaseLost, LossReason
+from .errors import ConfigurationError, LeaseClosed, LeaseLost, LossReason
 from .events import Acquired, Confirmed, Extended, Healed, Lost, Released, logger
 from .keeping import NOT_KEPT, Hold, collected
 from .options import LockOptions
@@ -37,6 +37,8 @@ class LeaseBase(Generic[EventT]):
     _reason: LossReason | None = None
     _event: EventT | None = None
     _busy: Any = None
+    _further: tuple[Hold, ...] = ()
+    """If it is of several locks: those behind the first."""
     _depth = 1
     """How often a reentrant lock was entered and not left."""
     _fate = LossReason.EXPIRED
@@ -48,7 +50,20 @@ class LeaseBase(Generic[EventT]):
         self._grant = grant
         self._options = chosen
         self._forks = Process.generation
-        self._hold = hold = Hold(self, collected)
+        parts = grant.parts or (grant,)
+        self._hold = self._kept(parts[0])
+        if len(parts) > 1:
+            self._further = tuple(self._kept(part) for part in parts[1:])
+        bus = locker._bus
+        if bus.listening:
+            if grant.confirmed:
+                bus.emit(Confirmed(grant.name, grant.fence, grant.confirmed))
+            bus.emit(Acquired(grant.name, grant.fence, locker._fleet.clock() - grant.asked_at, grant.tally))
+
+    def _kept(self, grant: Grant) -> Hold:
+        """Puts it into the keeper's care."""
+        chosen = self._options
+        hold = Hold(self, collected)
         hold.grant = grant
         if chosen.keep:
             hold.keep_until = grant.valid_until - grant.ttl + chosen.max_hold
@@ -56,22 +71,29 @@ class LeaseBase(Generic[EventT]):
         else:
             hold.keep_until = NOT_KEPT
             hold.due_at = grant.valid_until
-        locker._keeper.watch(hold)
-        bus = locker._bus
-        if bus.listening:
-            if grant.confirmed:
-                bus.emit(Confirmed(grant.name, grant.fence, grant.confirmed))
-            bus.emit(Acquired(grant.name, grant.fence, locker._fleet.clock() - grant.asked_at, grant.tally))
+        self._locker._keeper.watch(hold)
+        return hold
 
     @property
     def name(self) -> str:
         """The name of the lock."""
-        return self._grant.name
+        return self._grant.line or self._grant.name
 
     @property
     def resource(self) -> str:
-        """What a guard keys on."""
-        return self._grant.name
+        """What a guard keys on: the name, or `name#slot`."""
+        return self.name if self._grant.parts else self._grant.name
+
+    @property
+    def slot(self) -> int | None:
+        """Which permit of a semaphore it is, counted from 0; None for other locks."""
+        grant = self._grant
+        return int(grant.name.rpartition("#")[2]) if grant.names and not grant.parts else None
+
+    @property
+    def fences(self) -> dict[str, int]:
+        """The fence of each name; there are several if it is of several locks."""
+        return {part.name: part.fence for part in self._grant.parts or (self._grant,)}
 
     @property
     def token(self) -> str:
@@ -117,7 +139,11 @@ class LeaseBase(Generic[EventT]):
         """Seconds for which the lease is certainly valid; 0 once it is released, lost or over."""
         if self._closed or self._reason is not None or self._forks != Process.generation:
             return 0.0
-        return max(0.0, self._grant.valid_until - self._locker._fleet.clock())
+        return max(0.0, self._valid_until() - self._locker._fleet.clock())
+
+    def _valid_until(self) -> float:
+        until = self._hold.grant.valid_until
+        return min([until, *(hold.grant.valid_until for hold in self._further)]) if self._further else until
 
     def check(self) -> None:
         """Raises LeaseLost, or LeaseClosed after a release; returns only while the lease is valid."""
@@ -137,7 +163,7 @@ class LeaseBase(Generic[EventT]):
             return
         if self._forks != Process.generation:
             self._lose(LossReason.FORKED, raised=raised)
-        elif self._locker._fleet.clock() >= self._grant.valid_until:
+        elif self._locker._fleet.clock() >= self._valid_until():
             self._lose(self._fate, raised=raised)
 
     def _lose(self, reason: LossReason, *, raised: bool = False) -> None:
@@ -146,7 +172,7 @@ class LeaseBase(Generic[EventT]):
             if self._closed or self._reason is not None:
                 return
             self._reason = reason
-        self._hold.drop()
+        self._drop()
         if (room := self._grant.room) is not None:
             room.ended(self._grant)
         self._announce(reason, raised)
@@ -182,10 +208,17 @@ class LeaseBase(Generic[EventT]):
             if self._depth > 1:
                 self._depth -= 1
                 return False
-            self._hold.drop()  # first: an interrupt must not leave a closed lease in its keeper's care
+            self._drop()  # first: an interrupt must not leave a closed lease in its keeper's care
             self._closed = True
         # A forked child is not the owner: neither is the parent's lock its to release, nor the connection to use.
         return self._forks == Process.generation
+
+    def _drop(self) -> None:
+        """It is over: nothing is renewed any more."""
+        self._grant.over = True
+        self._hold.drop()
+        for hold in self._further:
+            hold.drop()
 
     def _turn(self) -> Any:
         """The lock that keeps extensions of one lease from overtaking one another, and a release behind them."""
@@ -197,7 +230,17 @@ class LeaseBase(Generic[EventT]):
     def _extending(self, ttl: float | None) -> Steps[Extension]:
         self.check()
         seconds = self.ttl if ttl is None else options.checked_ttl(self._locker._settings, ttl)
-        return waiting.extend_or_lose(self._locker._fleet, self._grant, seconds)
+        if seconds + self._options.lock_delay > self._locker._settings.max_ttl:
+            raise ConfigurationError(f"ttl={seconds:g} and lock_delay are more than max_ttl together")
+        if self._further:
+            return self._extending_all(seconds)
+        return waiting.extend_or_lose(self._locker._fleet, self._hold.grant, seconds)
+
+    def _extending_all(self, seconds: float) -> Steps[Extension]:
+        """One lock after the other: what is lost of one is lost of all."""
+        for hold in (*self._further, self._hold):
+            extension = yield from waiting.extend_or_lose(self._locker._fleet, hold.grant, seconds)
+        return extension
 
     def _extended(self, extension: Extension) -> None:
         bus = self._locker._bus
@@ -208,18 +251,25 @@ class LeaseBase(Generic[EventT]):
 
     def _reschedule(self) -> None:
         """The holder has extended it, or tried to, perhaps to an earlier end than its keeper knows."""
-        if not self._grant.over and self._hold.schedule():
-            self._hold.desk.watch(self._hold)
+        for hold in (self._hold, *self._further):
+            if not hold.grant.over and hold.schedule():
+                hold.desk.watch(hold)
 
     def _releasing(self) -> Steps[Tally]:
         grant = self._grant
         # A node that never was sent the token need not hear of its end, and one that hangs need not owe an answer.
-        tally = None if grant.healed else grant.tally
+        healed = any(hold.grant.healed for hold in (self._hold, *self._further))
+        tally = None if healed or grant.names else grant.tally
         fleet, room, chosen = self._locker._fleet, grant.room, self._options
         stay = chosen.at_least - (fleet.clock() - grant.since) if chosen.at_least else 0.0
-        locker = "" if room is None or chosen.fair else room.id
-        request = Release(grant.name, grant.token, True, grant.ticket, locker, max(0, round(stay * 1000)))
-        return redlock.release(fleet, grant.name, grant.token, grant.ttl, grant.route, tally, request)
+        known = room is not None and not chosen.fair and room.contended(self.name)
+        locker = room.id if room is not None and known else ""
+        line = "" if grant.parts else grant.line
+        request = Release(
+            grant.name, grant.token, True, grant.ticket, locker, max(0, round(stay * 1000)), grant.names, line
+        )
+        route = self._hold.grant.route
+        return redlock.release(fleet, grant.name, grant.token, grant.ttl, route, tally, request)
 
     def _released(self, tally: Tally) -> None:
         self._freed = True
@@ -236,3 +286,17 @@ class LeaseBase(Generic[EventT]):
         """What to raise at the end of a block whose body succeeded."""
         self._notice()
         return self._loss() if self._reason is not None else None
+
+
+LeaseT = TypeVar("LeaseT", bound=LeaseBase[Any])
+
+
+def downgraded(lease: LeaseT, grant: Grant | None, leased: Callable[[Grant], LeaseT]) -> LeaseT:
+    """The lease of who shares from now on what `lease` had alone."""
+    if grant is None:
+        lease._lose(LossReason.TAKEN, raised=True)
+        raise lease._loss()
+    lease._closed = lease._freed = True
+    if grant.room is not None:
+        grant.room.freed(lease._grant, others=False)
+    return leased(grant)

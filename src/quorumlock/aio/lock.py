@@ -25,13 +25,13 @@ class AsyncLock(LockBase):
 
         `timeout` is in seconds; None waits as long as it takes, 0 tries once and raises LockHeld.
         """
-        if self._options.reentrant and (again := self._reentered(asyncio.current_task())) is not None:
+        if (again := self._reentered()) is not None:
             return cast(AsyncLease, again)
         return self._leased(await self._locker._run(self._acquiring(timeout)))
 
     async def try_acquire(self) -> AsyncLease | None:
         """Tries once: a lease, or None if somebody holds it; raises NoQuorum if nobody can tell."""
-        if self._options.reentrant and (again := self._reentered(asyncio.current_task())) is not None:
+        if (again := self._reentered()) is not None:
             return cast(AsyncLease, again)
         grant = await self._locker._run(self._trying())
         return None if grant is None else self._leased(grant)
@@ -48,9 +48,18 @@ class AsyncLock(LockBase):
 
     def _leased(self, grant: Grant) -> AsyncLease:
         lease = AsyncLease(self._locker, grant, self._options)
-        if self._options.reentrant:
-            self._remember(asyncio.current_task(), lease)
+        if self._options.reentrant or not self._kind.plain or self._kind.word == "write":
+            self._remember(lease)
         return lease
+
+    @staticmethod
+    def _running_name() -> str:
+        task = asyncio.current_task()
+        return task.get_name() if task is not None else "-"
+
+    @staticmethod
+    def _running() -> object:
+        return asyncio.current_task()
 
     async def locked(self) -> bool:
         """Asks the nodes whether anybody holds it. By the time you know, it may have changed."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from .effects import Round, Route, Steps
 from .fence import behind, confirmed
 from .fleet import Fleet, muster, refuse_misfits
-from .requests import Acquire, Break, Confirm, Look, Release, Request, Ticket
+from .requests import Acquire, Break, Confirm, Leave, Look, Release, Request, Ticket
 from .validity import valid_until
 from .votes import UNSENT, Answer, Cause, Tally, Vote
 
@@ -67,6 +67,14 @@ class Grant:
     """Its place in the queues of nodes, which it keeps until it is released."""
     room: Room | None = None
     """Whose waiters are told when it is over."""
+    exclusive: bool = True
+    """Does nobody else have it?"""
+    line: str = ""
+    """Under which name it is waited for, if not its own."""
+    names: tuple[str, ...] = ()
+    """All names that its token may have been set for, if not only its own."""
+    parts: tuple[Grant, ...] = ()
+    """If it is of several locks: one for each."""
 
 
 @dataclass(slots=True)
@@ -96,6 +104,47 @@ class Refusal:
         return len(self.tally.caused(Cause.HELD)) < self.tally.needed
 
 
+class Kind:
+    """One lock, alone. Other kinds (`family.py`) ask for something else, and differ in what answers mean."""
+
+    plain = True
+    """Is a majority of grants all there is to it, if their fences agree?"""
+    word = "mutex"
+    exclusive = True
+    """Does nobody else have it then?"""
+    names: tuple[str, ...] = ()
+    """If it is of several locks."""
+
+    def token(self, fleet: Fleet) -> str:
+        return fleet.new_token()
+
+    def tally(self, fleet: Fleet) -> Tally:
+        return Tally(fleet.nodes, fleet.majority, reasoned=True)
+
+    def request(
+        self, name: str, token: str, ttl_ms: int, candidate_us: int, ticket: Ticket | None, strict: bool, card: str
+    ) -> Request:
+        return Acquire(name, token, ttl_ms, candidate_us, ticket, strict, card)
+
+    def settle(
+        self, fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, route: Route
+    ) -> Steps[tuple[int, int]]:
+        """The fence that a majority agrees on, and how many nodes had to be raised to it; a fence of 0: none."""
+        return (yield from confirm(fleet, name, token, tally, ttl, route))
+
+    def describe(self, grant: Grant) -> None:
+        """Enters what is special about a grant of this kind."""
+
+    def release(self, name: str, token: str) -> Release:
+        return Release(name, token)
+
+    def leave(self, name: str, ticket: str) -> Leave:
+        return Leave(name, ticket)
+
+
+ALONE = Kind()
+
+
 def acquire(
     fleet: Fleet,
     name: str,
@@ -106,44 +155,52 @@ def acquire(
     ears: Container[int] = frozenset(),
     strict: bool = False,
     route: Route | None = None,
+    card: str = "",
+    kind: Kind | None = None,
 ) -> Steps[Grant | Refusal]:
     """One attempt: one round trip, and a second one only where nodes granted different fences.
 
-    A `ticket` is shown to those nodes alone whose announcements are heard (`ears`): others would drop it.
+    A `ticket` is shown to those nodes alone whose announcements are heard (`ears`): others would drop it. What is
+    asked for, and what the answers mean, is the `kind`'s (default: one lock, alone).
     """
+    kind = kind or ALONE
     if not fleet.mustered:
         absent = yield from muster(fleet)
         if absent is not None:
             return Refusal(absent, busy=False, linger=False)
-    token = fleet.new_token()
+    token = kind.token(fleet)
     route = route or Route()
-    tally = Tally(fleet.nodes, fleet.majority, reasoned=True)
+    tally = kind.tally(fleet)
     started_at = fleet.clock()
-    request = Acquire(name, token, round((ttl + lock_delay) * 1000), int(fleet.wall() * 1_000_000), None, strict)
+    ttl_ms, candidate_us = round((ttl + lock_delay) * 1000), int(fleet.wall() * 1_000_000)
+    request = kind.request(name, token, ttl_ms, candidate_us, None, strict, card)
     requests = [request] * len(fleet.nodes)
     if ticket is not None:
-        shown = request._replace(ticket=ticket)
+        shown = kind.request(name, token, ttl_ms, candidate_us, ticket, strict, card)
         requests = [shown if node in ears else request for node in range(len(fleet.nodes))]
     try:
         yield Round(requests, tally, fleet.timeout(ttl), route)
         if tally.won:
             fence, raised = tally.top, 0
-            if tally.at_top < fleet.majority:
-                fence, raised = yield from confirm(fleet, name, token, tally, ttl, route)
+            if not kind.plain or tally.at_top < fleet.majority:
+                fence, raised = yield from kind.settle(fleet, name, token, tally, ttl, route)
             until = valid_until(started_at, ttl, fleet.drift)
             if fence and fleet.clock() < until:
-                return Grant(
+                grant = Grant(
                     name, token, fence, ttl, until, tally, route, raised, asked_at=started_at,
                     lock_delay=lock_delay, since=started_at, ticket="" if ticket is None else ticket.member,
                 )  # fmt: skip
+                if not kind.plain:
+                    kind.describe(grant)
+                return grant
             why = "collecting votes took longer than the ttl" if fence else "the fence was not confirmed"
         else:
             why = ""
     except BaseException:
-        yield from undo(fleet, name, token, tally, ttl, route)
+        yield from undo(fleet, kind.release(name, token), tally, ttl, route)
         raise
     tally.freeze()
-    linger = yield from undo(fleet, name, token, tally, ttl, route)
+    linger = yield from undo(fleet, kind.release(name, token), tally, ttl, route)
     if len(fleet.nodes) - len(tally.caused(Cause.MISFIT)) < fleet.majority:
         refuse_misfits(tally)  # the fleet was changed under us: that is no outage to wait for
     return Refusal(tally, busy=tally.able and not why, linger=linger, why=why)
@@ -171,11 +228,11 @@ def confirm(fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, route
     return fence, len(raised)
 
 
-def undo(fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, route: Route) -> Steps[bool]:
+def undo(fleet: Fleet, request: Release, tally: Tally, ttl: float, route: Route) -> Steps[bool]:
     """Releases an attempt on every node that may have granted it; true if a node may still name the token."""
     if tally.all_refused():
         return False  # every node has said, after executing the request, that it did not set the token
-    heard = yield from release(fleet, name, token, ttl, route, tally)
+    heard = yield from release(fleet, request.name, request.token, ttl, route, tally, request)
     return any(_may_linger(asked, released) for asked, released in zip(tally.answers, heard.answers, strict=True))
 
 
@@ -252,11 +309,11 @@ def broken(tally: Tally) -> bool:
     return len(tally.caused(Cause.AGREED)) + len(tally.caused(Cause.ABSENT)) >= tally.needed
 
 
-def look(fleet: Fleet, name: str) -> Steps[Tally]:
+def look(fleet: Fleet, name: str, shared: bool = False) -> Steps[Tally]:
     """Asks whether an attempt could succeed now: a majority of grants says that the lock is free."""
     absent = yield from muster(fleet)
     if absent is not None:
         return absent
     tally = Tally(fleet.nodes, fleet.majority, reasoned=True)
-    yield Round(fleet.to_all(Look(name)), tally, fleet.node_timeout, Route())
+    yield Round(fleet.to_all(Look(name, shared)), tally, fleet.node_timeout, Route())
     return tally

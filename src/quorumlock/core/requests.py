@@ -168,6 +168,20 @@ class Look(NamedTuple):
     shared: bool = False
 
 
+class Inspect(NamedTuple):
+    """Who holds it, and who waits for it?"""
+
+    name: str
+
+
+class Scan(NamedTuple):
+    """Which locks are held? One step of a search, from `cursor` on."""
+
+    pattern: str
+    cursor: str
+    size: int
+
+
 class Survey(NamedTuple):
     """Has the node a marker? Changes nothing."""
 
@@ -185,5 +199,5 @@ class Initialise(NamedTuple):
 
 Request = (
     Join | Acquire | AcquireAny | AcquireAll | Confirm | ConfirmAll | Downgrade | Extend | Heal | Release | Leave
-    | Break | Look | Survey | Close | Initialise
+    | Break | Look | Inspect | Scan | Survey | Close | Initialise
 )  # fmt: skip

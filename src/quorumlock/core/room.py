@@ -155,24 +155,34 @@ class Room:
         return grant.valid_until
 
     def granted(self, grant: Grant) -> None:
-        self.held[grant.name] = grant
+        if grant.exclusive:
+            for one in grant.parts or (grant,):
+                self.held[one.name] = one
         if self.broken:
-            self.broken.pop(grant.name, None)
+            self.broken.pop(grant.line or grant.name, None)
 
     def forget(self, grant: Grant) -> None:
         """The lease is over."""
-        if self.held.get(grant.name) is grant:
-            self.held.pop(grant.name, None)
+        for one in grant.parts or (grant,):
+            if self.held.get(one.name) is one:
+                self.held.pop(one.name, None)
 
     def ended(self, grant: Grant) -> None:
         """The lease is lost."""
         self.forget(grant)
-        self._tell(grant.name)
+        for one in grant.parts or (grant,):
+            self._tell(one.line or one.name)
 
     def freed(self, grant: Grant, others: bool) -> None:
         """A lock was given back; `others`: somebody else was told."""
-        name = grant.name
         self.forget(grant)
+        for one in grant.parts or (grant,):
+            self._freed(one.line or one.name, others)
+
+    def contended(self, name: str) -> bool:
+        return name in self._contenders
+
+    def _freed(self, name: str, others: bool) -> None:
         contender = self._contenders.get(name)
         if others:
             count = self._polite.get(name, 0) + 1

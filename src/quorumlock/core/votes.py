@@ -69,6 +69,21 @@ class Member(NamedTuple):
     closed: bool = False
 
 
+class Sight(NamedTuple):
+    """What a node holds under a name."""
+
+    value: str
+    left_ms: int
+    fence: int
+    since_us: int
+    start: str
+    """Of the token that the rest is about."""
+    card: str
+    readers: tuple[tuple[str, int], ...]
+    """Tokens of those who share it, each with the ms that are left."""
+    waiters: tuple[str, ...]
+
+
 class Answer(NamedTuple):
     """One node's vote. `wait_ms` is what is left of the holder's time, or of the quarantine.
 
@@ -89,6 +104,9 @@ class Answer(NamedTuple):
     """Which of several locks was granted."""
     fences: tuple[int, ...] = ()
     """Of several locks that were granted."""
+    sight: Sight | None = None
+    names: tuple[str, ...] | None = None
+    """A cursor to go on from, and names that were found."""
 
     def of(self, lease: int) -> Cause:
         """What it says of one lease, if it was asked about many."""

@@ -24,9 +24,9 @@ from ..errors import AcquireTimeout, LeaseLost, LockHeld, LossReason, NoQuorum, 
 from ..retry import Retry
 from .effects import Listen, Round, Route, Sleep, Steps, Wait
 from .fleet import Fleet
-from .redlock import Grant, Refusal, acquire, release
+from .redlock import ALONE, Grant, Kind, Refusal, acquire, release
 from .renewal import Extension, extend, pause_before
-from .requests import Leave, Ticket
+from .requests import Ticket
 from .room import Room, Watch
 from .votes import Cause, Tally
 
@@ -46,7 +46,7 @@ NAP = 60.0
 class Wish:
     """What somebody wants, and how long to wait for it."""
 
-    __slots__ = ("adaptive", "fair", "lock_delay", "name", "patience", "retry", "timeout", "ttl")
+    __slots__ = ("adaptive", "card", "fair", "kind", "lock_delay", "name", "patience", "retry", "timeout", "ttl")
 
     def __init__(
         self,
@@ -59,6 +59,8 @@ class Wish:
         fair: bool = False,
         lock_delay: float = 0.0,
         adaptive: bool = False,
+        kind: Kind = ALONE,
+        card: str = "",
     ) -> None:
         self.name = name
         self.ttl = ttl
@@ -68,6 +70,8 @@ class Wish:
         self.fair = fair
         """Never overtake who came before."""
         self.lock_delay = lock_delay
+        self.kind = kind
+        self.card = card
         self.adaptive = adaptive
         """Poll a lock that is held as seldom as seems right, instead of as `retry` says."""
 
@@ -103,9 +107,10 @@ def obtain(fleet: Fleet, room: Room, wish: Wish) -> Steps[Grant]:
         if grant is not None:
             grant.over = True
             room.forget(grant)
-            yield from release(fleet, grant.name, grant.token, grant.ttl, grant.route)
+            undoing = wish.kind.release(wish.name, grant.token)
+            yield from release(fleet, grant.name, grant.token, grant.ttl, grant.route, request=undoing)
         if watch.queued:
-            yield from _withdraw(fleet, watch)
+            yield from _withdraw(fleet, wish, watch)
         raise
 
 
@@ -127,12 +132,13 @@ def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
         pause = retry.delay(attempt, fleet.random)
         strict = wish.fair or room.polite(name)
         if ticket is None and (waited or strict) and (room.ears or (room.deaf and strict)):
-            ticket = _ticket(fleet, room, watch, started_at, pause)
+            ticket = _ticket(fleet, room, wish, watch, started_at, pause)
         shown = ticket if broken_since is None else None
         watch.queued = watch.queued or (shown is not None and (room.deaf or bool(room.ears)))
         watch.route = Route()
         outcome = yield from acquire(
             fleet, name, wish.ttl, lock_delay=wish.lock_delay, ticket=shown, strict=strict, route=watch.route,
+            kind=wish.kind, card=wish.card,
             ears=range(len(fleet.nodes)) if room.deaf else room.ears,
         )  # fmt: skip
         if outcome.won:  # no call here: an interrupt would find a lock that nobody knows of
@@ -147,7 +153,7 @@ def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
         else:
             broken_since = _broken(room, wish, broken_since, now)
             if watch.queued:
-                yield from _withdraw(fleet, watch)
+                yield from _withdraw(fleet, wish, watch)
         if pause is None:
             raise given_up(name, outcome, f"after {attempt} attempts", timeout)
         if until is not None and until <= now:
@@ -155,7 +161,7 @@ def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
         if outcome.busy:
             if ticket is None and not room.deaf:
                 # First: who waits has subscriptions made, and is called by those that come too late for this.
-                ticket = _ticket(fleet, room, watch, started_at, pause)
+                ticket = _ticket(fleet, room, wish, watch, started_at, pause)
                 yield Listen(
                     room, min(fleet.node_timeout if room.ears else 10 * fleet.node_timeout, _left(until, now))
                 )
@@ -198,22 +204,22 @@ def _stand_in_line(fleet: Fleet, room: Room, wish: Wish, watch: Watch, until: fl
         watch.arm()
 
 
-def _ticket(fleet: Fleet, room: Room, watch: Watch, started_at: float, pause: float | None) -> Ticket:
+def _ticket(fleet: Fleet, room: Room, wish: Wish, watch: Watch, started_at: float, pause: float | None) -> Ticket:
     """A place in the queue, by when we came."""
     who, at, where = fleet.new_token().partition("@")
-    id_ = f"{who[:16]}{at}{where}"
+    id_ = f"{who[:16]}{at}{where}{'~r' if wish.kind.word == 'read' else ''}"
     order_us = int((fleet.wall() - (fleet.clock() - started_at)) * 1_000_000)
     room.expect(watch, id_)
     watch.member = f"{room.id}:{id_}"
     return Ticket(id_, room.id, order_us, round(max(TICKET_LASTS, 2 * (pause or 0.0)) * 1000))
 
 
-def _withdraw(fleet: Fleet, watch: Watch) -> Steps[None]:
+def _withdraw(fleet: Fleet, wish: Wish, watch: Watch) -> Steps[None]:
     """Takes our ticket off all nodes; returns when a majority has answered.
 
     To go without an answer would be to leave it where a connection has ended meanwhile, and is made anew.
     """
-    requests, route = fleet.to_all(Leave(watch.name, watch.member)), watch.route or Route()
+    requests, route = fleet.to_all(wish.kind.leave(watch.name, watch.member)), watch.route or Route()
     try:
         yield Round(requests, _any_answer(fleet), fleet.node_timeout, route, everyone=True)
     except BaseException:
@@ -245,16 +251,24 @@ def _poll(polls: int, place: int, fleet: Fleet) -> float:
 
 
 def try_acquire(
-    fleet: Fleet, name: str, ttl: float, room: Room | None = None, *, fair: bool = False, lock_delay: float = 0.0
+    fleet: Fleet,
+    name: str,
+    ttl: float,
+    room: Room | None = None,
+    *,
+    fair: bool = False,
+    lock_delay: float = 0.0,
+    kind: Kind = ALONE,
+    card: str = "",
 ) -> Steps[Grant | None]:
     """One attempt: None when it is held; NoQuorum when nobody can tell."""
     if room is not None and room.holds(name, fleet.clock()):
         return None
-    outcome = yield from acquire(fleet, name, ttl, strict=fair, lock_delay=lock_delay)
+    outcome = yield from acquire(fleet, name, ttl, strict=fair, lock_delay=lock_delay, kind=kind, card=card)
     if outcome.won:
         if room is not None:
             outcome.room = room
-            room.held[name] = outcome
+            room.granted(outcome)
         return outcome
     if outcome.busy:
         return None

@@ -25,7 +25,7 @@ class Lock(LockBase):
 
         `timeout` is in seconds; None waits as long as it takes, 0 tries once and raises LockHeld.
         """
-        if self._options.reentrant and (again := self._reentered(threading.current_thread())) is not None:
+        if (again := self._reentered()) is not None:
             return cast(Lease, again)
         grant = self._locker._run(self._acquiring(timeout))
         try:
@@ -36,7 +36,7 @@ class Lock(LockBase):
 
     def try_acquire(self) -> Lease | None:
         """Tries once: a lease, or None if somebody holds it; raises NoQuorum if nobody can tell."""
-        if self._options.reentrant and (again := self._reentered(threading.current_thread())) is not None:
+        if (again := self._reentered()) is not None:
             return cast(Lease, again)
         grant = self._locker._run(self._trying())
         if grant is None:
@@ -59,9 +59,17 @@ class Lock(LockBase):
 
     def _leased(self, grant: Grant) -> Lease:
         lease = Lease(self._locker, grant, self._options)
-        if self._options.reentrant:
-            self._remember(threading.current_thread(), lease)
+        if self._options.reentrant or not self._kind.plain or self._kind.word == "write":
+            self._remember(lease)
         return lease
+
+    @staticmethod
+    def _running_name() -> str:
+        return threading.current_thread().name
+
+    @staticmethod
+    def _running() -> object:
+        return threading.current_thread()
 
     def locked(self) -> bool:
         """Asks the nodes whether anybody holds it. By the time you know, it may have changed."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from .. import options
-from ..core import fleet, redlock
+from ..core import fleet, looking, redlock
+from ..core.family import NAMES_MOST, SLOTS_MOST, AllOf, AnyOf
 from ..decorating import ON_BUSY, naming, plain_function
 from ..front import LockerBase
+from ..inspecting import Inspection, inspection
 from ..options import LockOptions, Settings
+from .family import Election, ReadWrite
 from .keeper import Keeper
 from .lease import Lease
 from .lock import Lock
@@ -65,6 +68,83 @@ class Locker(LockerBase):
         )  # fmt: skip
         return Lock(self, name, chosen)
 
+    def read_write(self, name: str) -> ReadWrite:
+        """A lock that many may share, or one have alone: `read_write(name).read()` and `.write()`.
+
+        Who waits to have it alone is not overtaken by later ones who would share it. To have it alone is to have
+        the lock of that name.
+        """
+        return ReadWrite(self, name)
+
+    def semaphore(
+        self,
+        name: str,
+        permits: int,
+        ttl: float = 10.0,
+        timeout: float | None = None,
+        keep: bool = True,
+        max_hold: float = 86400.0,
+        fair: bool = False,
+        lock_delay: float = 0.0,
+        at_least: float = 0.0,
+        note: str | None = None,
+        on_lost: Callable[[Lease], object] | None = None,
+    ) -> Lock:
+        """A lock that `permits` may have at a time; `lease.slot` tells which of them it is, counted from 0.
+
+        A guard keys on `lease.resource`, `name#slot`. Every client should say the same number: it may grow at any
+        time; where it shrinks, whoever has a slot that is no more keeps it until it is released. The other
+        options are those of `lock`.
+        """
+        chosen = LockOptions.checked(
+            self._settings, ttl=ttl, timeout=timeout, keep=keep, max_hold=max_hold, reentrant=False,
+            fair=fair, lock_delay=lock_delay, at_least=at_least, note=note, on_lost=on_lost,
+        )  # fmt: skip
+        kind = AnyOf(options.name(name), options.whole("permits", permits, 1, SLOTS_MOST))
+        return Lock(self, name, chosen, kind)
+
+    def multi(
+        self,
+        names: Sequence[str],
+        ttl: float = 10.0,
+        timeout: float | None = None,
+        keep: bool = True,
+        max_hold: float = 86400.0,
+        lock_delay: float = 0.0,
+        at_least: float = 0.0,
+        note: str | None = None,
+        on_lost: Callable[[Lease], object] | None = None,
+    ) -> Lock:
+        """Several locks at once, all or none, in one round trip; sets that overlap cannot deadlock.
+
+        `lease.fences` has the fence of each name, `lease.fence` is the highest. Losing one of them is losing them
+        all. The other options are those of `lock`.
+        """
+        chosen = LockOptions.checked(
+            self._settings, ttl=ttl, timeout=timeout, keep=keep, max_hold=max_hold, reentrant=False,
+            fair=False, lock_delay=lock_delay, at_least=at_least, note=note, on_lost=on_lost,
+        )  # fmt: skip
+        return Lock(self, "", chosen, AllOf(options.names(names, NAMES_MOST)))
+
+    def election(
+        self,
+        name: str,
+        ttl: float = 10.0,
+        note: str | None = None,
+        on_elected: Callable[[Lease], object] | None = None,
+        on_lost: Callable[[Lease], object] | None = None,
+    ) -> Election:
+        """Candidates of whom one leads: `lead()` waits to be elected, `leader()` tells who leads.
+
+        A leader that dies is replaced within `ttl` and a hand-over. `on_elected` and `on_lost` are called with the
+        lease.
+        """
+        chosen = LockOptions.checked(
+            self._settings, ttl=ttl, timeout=None, keep=True, max_hold=options.FOREVER, reentrant=False,
+            fair=True, lock_delay=0.0, at_least=0.0, note=note, on_lost=on_lost,
+        )  # fmt: skip
+        return Election(self, name, chosen, on_elected)
+
     def locked(
         self,
         name: str | Callable[..., str],
@@ -114,6 +194,18 @@ class Locker(LockerBase):
             return call
 
         return decorate
+
+    def inspect(self, name: str) -> Inspection:
+        """Who holds a lock, who waits for it, and what each node thinks of it; raises NoQuorum."""
+        return inspection(name, self._run(looking.inspect(self._fleet, options.name(name))))
+
+    def list(self, pattern: str = "*", limit: int = 1000) -> list[str]:
+        """The names of locks that are held now, in order; at most `limit`. In a pattern * and ? stand for anything.
+
+        Servers are searched in small steps; where there are many millions of keys, that takes a while.
+        """
+        wanted = options.pattern(pattern), options.whole("limit", limit, 1, 100_000)
+        return self._run(looking.names(self._fleet, *wanted))
 
     def break_(self, name: str) -> None:
         """Forces a lock open on all nodes, whoever holds it, and raises its fence; raises NoQuorum."""

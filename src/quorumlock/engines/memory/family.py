@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fnmatch
+import math
+import re
+
 from .keys import Reply
-from .locks import CHANGED, OTHER_KIND, READERS, Locks, fence_of, pairs_of
+from .locks import CHANGED, OTHER_KIND, READERS, STRANGER, Locks, fence_of, pairs_of
 
 ABSENT = -3
 
@@ -165,6 +169,33 @@ class Family(Locks):
         self._share(lock, key, {reader: self._now_us() // 1000 + int(ttl_ms)})
         self._tell(queue, channel, b"", sharing=True)
         return [1, fence_of(self._text(fence_key))]
+
+    def _inspect(self, keys: list[bytes], argv: list[bytes]) -> Reply:
+        lock, fence_key, marker, queue, key = keys
+        refusal = self._not_standing(self._text(marker), argv[-1])
+        if refusal and refusal[0] == STRANGER:
+            return refusal
+        holder = self._text(lock)
+        if holder is None and self._get(lock) is not None:
+            return [OTHER_KIND]
+        now_ms = self._now_us() / 1000
+        ends = sorted((end, one) for one, end in self._sorted(key).items())
+        readers = [part for end, one in ends for part in (one, math.floor(end - now_ms))]
+        return [
+            1,
+            holder or b"",
+            self._pttl(lock),
+            self._text(fence_key) or b"",
+            readers,
+            self._heads(queue)[:1000],
+        ]
+
+    def _scan(self, keys: list[bytes], argv: list[bytes]) -> Reply:
+        _, match, _, head, prefix = argv
+        wanted = re.compile(fnmatch.translate(match.decode().replace("[", "[[]")))
+        known = [key for key in list(self._data) if self._get(key) is not None and wanted.match(key.decode())]
+        names = [key[len(head) : -1] for key in known]
+        return [b"0", *(name for name in names if self._get(prefix + name) is not None)]
 
     # The queue.
 

@@ -49,6 +49,8 @@ class ServerDouble(Joining):
             scripts.RELEASE.sha: self._release,
             scripts.RELEASE_MANY.sha: self._release_many,
             scripts.UNREAD.sha: self._unread,
+            scripts.INSPECT.sha: self._inspect,
+            scripts.SCAN.sha: self._scan,
             scripts.BREAK.sha: self._break,
             scripts.LOOK.sha: self._look,
             scripts.JOIN.sha: self._join,

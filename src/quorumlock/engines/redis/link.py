@@ -15,18 +15,33 @@ Rules:
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
-from ...core.requests import AcquireAll, Close, Extend, Heal, Initialise, Join, Leave, Release, Request, Survey
+from ...core.requests import (
+    AcquireAll,
+    Close,
+    Extend,
+    Heal,
+    Initialise,
+    Inspect,
+    Join,
+    Leave,
+    Release,
+    Request,
+    Scan,
+    Survey,
+)
 from ...core.votes import Answer, Cause, Tally, Vote, unknown
 from .node import Client, Hello, Node
 from .resp import ProtocolError, ReplyError, new_reader, pack
 from .scripts import ACQUIRE, RELEASE
-from .wire import FREE, Wire, decode, decode_all, decode_many, decode_release
+from .wire import FREE, Wire, decode, decode_all, decode_many, decode_names, decode_release, decode_sight
 
 _SURVEYS = (Survey, Close, Initialise)
 _MANY = (Extend, Heal)
 _RELEASES = (Release, Leave)
+_LOOKS: dict[type[Any], Callable[[Any], Answer]] = {Inspect: decode_sight, Scan: decode_names}
 STALE_AFTER = 3
 """Node timeouts, after which a silent connection is replaced."""
 OWED_MOST = 512
@@ -72,6 +87,8 @@ class Call:
                 answer = decode_many(reply, len(self.request.leases))
             elif isinstance(self.request, AcquireAll):
                 answer = decode_all(reply, len(self.request.names))
+            elif type(self.request) in _LOOKS:
+                answer = _LOOKS[type(self.request)](reply)
             else:
                 answer = decode(reply)
             if answer.cause is Cause.STRANGER and not self.rejoined and not self.tally.closed:

@@ -22,22 +22,24 @@ from ...core.requests import (
     Extend,
     Heal,
     Initialise,
+    Inspect,
     Join,
     Kept,
     Leave,
     Look,
     Release,
     Request,
+    Scan,
     Survey,
     Ticket,
 )
-from ...core.votes import GRANTED, Answer, Cause, Vote, of_each, unknown
+from ...core.votes import GRANTED, Answer, Cause, Sight, Vote, of_each, unknown
 from . import scripts
 from .resp import ReplyError, pack
 from .scripts import Script
 
 FORMAT = 1
-FREE = (Release, Leave, Survey, Close, Initialise)
+FREE = (Release, Leave, Scan, Survey, Close, Initialise)
 """Requests that are understood by a node of any standing, joined or not."""
 
 _UNMARKED = (*FREE, Join)
@@ -114,6 +116,8 @@ class Wire:
             Leave: self._leave,
             Break: self._break,
             Look: self._look,
+            Inspect: self._inspect,
+            Scan: self._scan,
             Join: lambda request: self._marker("enter" if request.enter else "join"),
             Survey: lambda _: self._marker("survey"),
             Close: lambda _: self._marker("close"),
@@ -280,6 +284,15 @@ class Wire:
     def _look(self, ask: Look) -> Arguments:
         return self._call(scripts.LOOK, ask.name, int(ask.shared))
 
+    def _inspect(self, ask: Inspect) -> Arguments:
+        name = ask.name
+        keys = (*self._pairs([name]), f"{self._queue_key}{name}}}", f"{self._readers_key}{name}}}")
+        return ("EVALSHA", scripts.INSPECT.sha, len(keys), *keys, b"")
+
+    def _scan(self, ask: Scan) -> Arguments:
+        match = f"{self._fence_key}{ask.pattern}}}"
+        return ("EVALSHA", scripts.SCAN.sha, 0, ask.cursor, match, ask.size, self._fence_key, self.prefix)
+
     def _marker(self, verb: str) -> Arguments:
         return ("EVALSHA", scripts.JOIN.sha, 1, self.marker_key, verb, *self._terms)
 
@@ -311,6 +324,37 @@ def decode_many(reply: Any, count: int) -> Answer:
         case [1, _]:
             return _unexpected(reply)
     return decode(reply)
+
+
+def decode_sight(reply: Any) -> Answer:
+    """What the reply to an inspection means."""
+    match reply if type(reply) is list else None:
+        case [1, bytes(value), int(left_ms), bytes(known), list(readers), list(waiters)]:
+            fence, since, start, card = [*known.decode("utf-8", "replace").split(" ", 3), "0", "0", "", ""][:4]
+            ends = zip(readers[::2], readers[1::2], strict=False)
+            sight = Sight(
+                value.decode("utf-8", "replace"),
+                left_ms,
+                int(fence) if fence.isdigit() else 0,
+                int(since) if since.isdigit() else 0,
+                start,
+                card,
+                tuple((_text(token), left) for token, left in ends if left > 0),
+                tuple(_text(member) for member in waiters),
+            )
+            return Answer(GRANTED, _AGREED, sight=sight)
+    return decode(reply)
+
+
+def decode_names(reply: Any) -> Answer:
+    """What the reply to a step of a search means."""
+    if type(reply) is list and reply and all(type(one) is bytes for one in reply):
+        return Answer(GRANTED, _AGREED, names=tuple(_text(one) for one in reply))
+    return decode(reply)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def decode_all(reply: Any, count: int) -> Answer:

@@ -36,6 +36,8 @@ RELEASE = load("release", standing=False)
 RELEASE_MANY = load("tell", "release_many", standing=False)
 UNREAD = load("tell", "unread", standing=False)
 JOIN = load("join", standing=False)
+INSPECT = load("inspect")
+SCAN = load("scan", standing=False)
 
 SOURCES: dict[object, str] = {
     script.sha: script.source for script in list(globals().values()) if isinstance(script, Script)

@@ -1,0 +1,159 @@
+"""Read-write locks and elections, for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from .. import options
+from ..core import family, looking
+from ..core.family import Read, Write
+from ..errors import ConfigurationError, LeaseLost
+from ..inspecting import Holder, inspection
+from ..leasing import downgraded
+from ..options import LockOptions
+from .lease import AsyncLease
+from .lock import AsyncLock
+
+if TYPE_CHECKING:
+    from .locker import AsyncLocker
+
+
+class AsyncReadWrite:
+    """A lock that many may share, or one have alone."""
+
+    def __init__(self, locker: AsyncLocker, name: str) -> None:
+        self._locker = locker
+        self._name = options.name(name)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name!r}>"
+
+    def read(
+        self,
+        ttl: float = 10.0,
+        timeout: float | None = None,
+        keep: bool = True,
+        max_hold: float = 86400.0,
+        note: str | None = None,
+        on_lost: Callable[[AsyncLease], object] | None = None,
+    ) -> AsyncLock:
+        """To share it. The options are those of `lock`; its fence is that of the last who had it alone."""
+        return self._lock(Read(), ttl, timeout, keep, max_hold, 0.0, note, on_lost)
+
+    def write(
+        self,
+        ttl: float = 10.0,
+        timeout: float | None = None,
+        keep: bool = True,
+        max_hold: float = 86400.0,
+        lock_delay: float = 0.0,
+        note: str | None = None,
+        on_lost: Callable[[AsyncLease], object] | None = None,
+    ) -> AsyncLock:
+        """To have it alone. The options are those of `lock`."""
+        return self._lock(Write(), ttl, timeout, keep, max_hold, lock_delay, note, on_lost)
+
+    async def downgrade(self, lease: AsyncLease) -> AsyncLease:
+        """Shares what `lease` had alone, without anybody in between; gives the new lease, and ends the old one.
+
+        Raises LeaseLost if it was lost meanwhile.
+        """
+        if lease._locker is not self._locker or lease.resource != self._name or not lease._grant.exclusive:
+            raise ConfigurationError(f"{lease!r} is no write lease of {self._name!r}")
+        lease.check()
+        lease._drop()
+        grant = await self._locker._run(family.downgrade(self._locker._fleet, lease._grant))
+        return downgraded(lease, grant, self.read(ttl=lease.ttl)._leased)
+
+    def _lock(
+        self,
+        kind: Read | Write,
+        ttl: float,
+        timeout: float | None,
+        keep: bool,
+        max_hold: float,
+        lock_delay: float,
+        note: str | None,
+        on_lost: Callable[[AsyncLease], object] | None,
+    ) -> AsyncLock:
+        chosen = LockOptions.checked(
+            self._locker._settings, ttl=ttl, timeout=timeout, keep=keep, max_hold=max_hold, reentrant=False,
+            fair=True, lock_delay=lock_delay, at_least=0.0, note=note, on_lost=on_lost,
+        )  # fmt: skip
+        return AsyncLock(self._locker, self._name, chosen, kind)
+
+
+class AsyncElection:
+    """Candidates of whom one leads."""
+
+    def __init__(
+        self,
+        locker: AsyncLocker,
+        name: str,
+        chosen: LockOptions,
+        on_elected: Callable[[AsyncLease], object] | None,
+    ) -> None:
+        self._locker = locker
+        self._lock = AsyncLock(locker, name, chosen, family.Lead())
+        self._on_elected = options.callback("on_elected", on_elected)
+
+    @property
+    def name(self) -> str:
+        return self._lock.name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+    def lead(self, timeout: float | None = None) -> AsyncLeading:
+        """To be elected: `async with election.lead() as lease`, or a loop, `async for lease in election.lead()`.
+
+        A block is entered as the leader; leaving it, or `lease.release()`, is to resign. A loop stands for election
+        again and again: its body runs once for every time that we lead. Waits for `timeout` seconds at the most
+        (AcquireTimeout).
+        """
+        return AsyncLeading(self._lock, timeout, self._on_elected)
+
+    async def leader(self) -> Holder | None:
+        """Who leads now, and since when; None: nobody. By the time you know, it may have changed."""
+        tally = await self._locker._run(looking.inspect(self._locker._fleet, self.name))
+        return inspection(self.name, tally).holder
+
+
+class AsyncLeading:
+    """Somebody who stands for election."""
+
+    def __init__(
+        self, lock: AsyncLock, timeout: float | None, on_elected: Callable[[AsyncLease], object] | None
+    ) -> None:
+        self._lock = lock
+        self._timeout = options.checked_timeout(timeout)
+        self._on_elected = on_elected
+        self._lease: AsyncLease | None = None
+
+    async def __aenter__(self) -> AsyncLease:
+        lease = await self._lock.acquire(self._timeout)
+        self._lease = await lease.__aenter__()
+        if self._on_elected is not None:
+            self._on_elected(lease)
+        return lease
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        lease, self._lease = self._lease, None
+        assert lease is not None
+        await lease.__aexit__(kind, error, traceback)
+
+    async def __aiter__(self) -> AsyncIterator[AsyncLease]:
+        while True:
+            try:
+                async with self as lease:
+                    yield lease
+            except LeaseLost:
+                continue  # its body was told; another leads now, and we stand again

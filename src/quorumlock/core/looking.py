@@ -1,0 +1,41 @@
+"""Looking at locks without touching them: who holds one, and which there are."""
+
+from __future__ import annotations
+
+from .effects import Round, Route, Steps
+from .fleet import Fleet, muster
+from .requests import Inspect, Request, Scan
+from .votes import Tally
+
+STEP = 1000
+"""Keys that a server looks at in one step: it answers others in between."""
+
+
+def inspect(fleet: Fleet, name: str) -> Steps[Tally]:
+    """Asks every node, and waits for all of them."""
+    yield from muster(fleet)
+    tally = Tally(fleet.nodes, fleet.majority, any_answer=True, patient=True)
+    yield Round(fleet.to_all(Inspect(name)), tally, fleet.node_timeout, Route(), everyone=True)
+    return tally
+
+
+def names(fleet: Fleet, pattern: str, limit: int) -> Steps[list[str]]:
+    """The names that are held on any node, in order; each node is searched step by step to its end."""
+    yield from muster(fleet)
+    found: set[str] = set()
+    cursors: list[str | None] = ["0"] * len(fleet.nodes)
+    while any(cursor is not None for cursor in cursors) and len(found) < limit:
+        requests: list[Request | None] = [
+            None if cursor is None else Scan(pattern, cursor, STEP) for cursor in cursors
+        ]
+        asked = sum(request is not None for request in requests)
+        tally = Tally(fleet.nodes, asked, asked=asked, any_answer=True, patient=True)
+        yield Round(requests, tally, 10 * fleet.node_timeout, Route(), everyone=True)
+        for node, answer in enumerate(tally.answers):
+            if requests[node] is not None:
+                cursors[node] = None
+                if answer is not None and answer.names is not None:
+                    cursor, *more = answer.names
+                    found.update(more)
+                    cursors[node] = None if cursor == "0" else cursor
+    return sorted(found)[:limit]
