@@ -14,6 +14,7 @@ from ..decorating import ON_BUSY, coroutine_function, naming
 from ..front import LockerBase
 from ..inspecting import Inspection, inspection
 from ..options import LockOptions, Settings
+from .cell import AsyncCell
 from .family import AsyncElection, AsyncReadWrite
 from .keeper import AsyncKeeper
 from .lease import AsyncLease
@@ -142,6 +143,14 @@ class AsyncLocker(LockerBase):
             fair=True, lock_delay=0.0, at_least=0.0, note=note, on_lost=on_lost,
         )  # fmt: skip
         return AsyncElection(self, name, chosen, on_elected)
+
+    def cell(self, name: str, ttl: float = 30 * 86400.0) -> AsyncCell:
+        """A small value, changed by whoever has seen its last version: `get`, `set` and `update`.
+
+        It is forgotten when it was not set for `ttl` seconds. On a fleet it is kept by a majority of nodes, for as
+        long as these keep their memory.
+        """
+        return AsyncCell(self, name, ttl)
 
     def locked(
         self,

@@ -182,6 +182,30 @@ class Scan(NamedTuple):
     size: int
 
 
+class CellGet(NamedTuple):
+    """What is in a cell?"""
+
+    name: str
+
+
+class CellSwap(NamedTuple):
+    """Set a cell if it has this version, and give it a new one."""
+
+    name: str
+    value: bytes
+    version: int
+    ttl_ms: int
+
+
+class CellPut(NamedTuple):
+    """Set a cell to this version, if its own is not higher."""
+
+    name: str
+    value: bytes
+    version: int
+    ttl_ms: int
+
+
 class Survey(NamedTuple):
     """Has the node a marker? Changes nothing."""
 
@@ -199,5 +223,5 @@ class Initialise(NamedTuple):
 
 Request = (
     Join | Acquire | AcquireAny | AcquireAll | Confirm | ConfirmAll | Downgrade | Extend | Heal | Release | Leave
-    | Break | Look | Inspect | Scan | Survey | Close | Initialise
+    | Break | Look | Inspect | Scan | CellGet | CellSwap | CellPut | Survey | Close | Initialise
 )  # fmt: skip

@@ -105,6 +105,8 @@ class Answer(NamedTuple):
     fences: tuple[int, ...] = ()
     """Of several locks that were granted."""
     sight: Sight | None = None
+    value: bytes = b""
+    """What is in a cell, whose version is `fence`."""
     names: tuple[str, ...] | None = None
     """A cursor to go on from, and names that were found."""
 

@@ -37,6 +37,8 @@ POLL_MOST = 10.0
 TICKET_LASTS = 3 * POLL_MOST
 SPLIT_FIRST = 0.002
 SPLIT_MOST = 0.2
+YIELDS = 0.3
+"""How likely it is that somebody who is the first for some nodes, and not for others, gives up its place."""
 STAND_BACK = 0.02
 """How much later each of the queue asks for a lock whose time is over than the one in front of it."""
 NAP = 60.0
@@ -171,6 +173,9 @@ def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
             if wish.adaptive and watch.queued:
                 pause = _poll(polls, outcome.place, fleet)
                 polls += 1
+            if strict and watch.queued and _disputed(fleet, outcome) and fleet.random() < YIELDS:
+                yield from _withdraw(fleet, wish, watch)
+                pause = min(pause, SPLIT_MOST * (0.5 + fleet.random()))
             if outcome.split:
                 pause = min(pause, min(SPLIT_MOST, SPLIT_FIRST * 2**splits) * (0.5 + fleet.random()))
                 splits = min(splits + 1, 10)
@@ -238,6 +243,15 @@ def _broken(room: Room, wish: Wish, since: float | None, now: float) -> float:
     if since is None:
         since = now if wish.alone else room.broken.setdefault(wish.name, now)
     return since
+
+
+def _disputed(fleet: Fleet, outcome: Refusal) -> bool:
+    """Is it free, but do nodes not agree on whose turn it is?
+
+    A ticket that was lost and shown again, long after it was made, does not stand at the same place everywhere. Each
+    node then keeps the lock for its own head, and nobody could have a majority.
+    """
+    return any(outcome.tally.granted()) and outcome.wait_ms <= fleet.node_timeout * 1000
 
 
 def _left(until: float | None, now: float) -> float:

@@ -15,6 +15,7 @@ from ..decorating import ON_BUSY, naming, plain_function
 from ..front import LockerBase
 from ..inspecting import Inspection, inspection
 from ..options import LockOptions, Settings
+from .cell import Cell
 from .family import Election, ReadWrite
 from .keeper import Keeper
 from .lease import Lease
@@ -144,6 +145,14 @@ class Locker(LockerBase):
             fair=True, lock_delay=0.0, at_least=0.0, note=note, on_lost=on_lost,
         )  # fmt: skip
         return Election(self, name, chosen, on_elected)
+
+    def cell(self, name: str, ttl: float = 30 * 86400.0) -> Cell:
+        """A small value, changed by whoever has seen its last version: `get`, `set` and `update`.
+
+        It is forgotten when it was not set for `ttl` seconds. On a fleet it is kept by a majority of nodes, for as
+        long as these keep their memory.
+        """
+        return Cell(self, name, ttl)
 
     def locked(
         self,

@@ -33,7 +33,7 @@ class Family(Locks):
             if wake == b"1":
                 if member:
                     self._unqueue(queue, member)
-                free = stay_ms == b"0" if mine else holder is None and not token
+                free = mine or (holder is None and not token)
                 if free and (mine or queue not in seen):
                     others = self._tell(queue, channel, locker) or others
                 seen.add(queue)
@@ -196,6 +196,27 @@ class Family(Locks):
         known = [key for key in list(self._data) if self._get(key) is not None and wanted.match(key.decode())]
         names = [key[len(head) : -1] for key in known]
         return [b"0", *(name for name in names if self._get(prefix + name) is not None)]
+
+    def _cell(self, keys: list[bytes], argv: list[bytes]) -> Reply:
+        key, _, marker = keys
+        verb, asked, value, ttl_ms, expected = argv
+        refusal = self._not_standing(self._text(marker), expected)
+        if refusal:
+            return refusal
+        stored = self._text(key)
+        if stored is None and self._get(key) is not None:
+            return [OTHER_KIND]
+        version, known = int(asked), fence_of(stored)
+        if verb == b"get":
+            return [1, known, (stored or b" ").partition(b" ")[2]]
+        if verb == b"swap":
+            if known != version:
+                return [CHANGED, known]
+            version = max(version + 1, self._now_us())
+        elif known > version:
+            return [CHANGED, known]
+        self._set(key, b"%d " % version + value, int(ttl_ms))
+        return [1, version]
 
     # The queue.
 

@@ -49,6 +49,7 @@ class ServerDouble(Joining):
             scripts.RELEASE.sha: self._release,
             scripts.RELEASE_MANY.sha: self._release_many,
             scripts.UNREAD.sha: self._unread,
+            scripts.CELL.sha: self._cell,
             scripts.INSPECT.sha: self._inspect,
             scripts.SCAN.sha: self._scan,
             scripts.BREAK.sha: self._break,

@@ -15,6 +15,9 @@ from ...core.requests import (
     AcquireAll,
     AcquireAny,
     Break,
+    CellGet,
+    CellPut,
+    CellSwap,
     Close,
     Confirm,
     ConfirmAll,
@@ -117,6 +120,9 @@ class Wire:
             Break: self._break,
             Look: self._look,
             Inspect: self._inspect,
+            CellGet: lambda ask: self._cell(ask.name, "get"),
+            CellSwap: lambda ask: self._cell(ask.name, "swap", ask.version, ask.value, ask.ttl_ms),
+            CellPut: lambda ask: self._cell(ask.name, "put", ask.version, ask.value, ask.ttl_ms),
             Scan: self._scan,
             Join: lambda request: self._marker("enter" if request.enter else "join"),
             Survey: lambda _: self._marker("survey"),
@@ -289,6 +295,10 @@ class Wire:
         keys = (*self._pairs([name]), f"{self._queue_key}{name}}}", f"{self._readers_key}{name}}}")
         return ("EVALSHA", scripts.INSPECT.sha, len(keys), *keys, b"")
 
+    def _cell(self, name: str, verb: str, version: int = 0, value: bytes = b"", ttl_ms: int = 0) -> Arguments:
+        keys = (f"{self.prefix}ql:cell:{{{self.prefix}{name}}}", f"{self._fence_key}{name}}}", self.marker_key)
+        return ("EVALSHA", scripts.CELL.sha, 3, *keys, verb, version, value, ttl_ms, b"")
+
     def _scan(self, ask: Scan) -> Arguments:
         match = f"{self._fence_key}{ask.pattern}}}"
         return ("EVALSHA", scripts.SCAN.sha, 0, ask.cursor, match, ask.size, self._fence_key, self.prefix)
@@ -373,6 +383,10 @@ def decode(reply: Any) -> Answer:
     match reply if type(reply) is list else None:
         case [1, int(fence), int(choice)] if fence >= 0:
             return Answer(GRANTED, _AGREED, fence, choice=choice)
+        case [1, int(version), bytes(value)] if version >= 0:
+            return Answer(GRANTED, _AGREED, version, value=value)
+        case [-5, int(version)]:
+            return Answer(Vote.REFUSED, Cause.CHANGED, version)
         case [0, int(pttl), int(fence), *place] if all(type(one) is int for one in place[:1]):
             return Answer(Vote.REFUSED, Cause.HELD, fence, max(0, pttl), place=sum(place[:1]))
         case [int(code)] if code in _REFUSALS:

@@ -36,6 +36,7 @@ RELEASE = load("release", standing=False)
 RELEASE_MANY = load("tell", "release_many", standing=False)
 UNREAD = load("tell", "unread", standing=False)
 JOIN = load("join", standing=False)
+CELL = load("cell")
 INSPECT = load("inspect")
 SCAN = load("scan", standing=False)
 

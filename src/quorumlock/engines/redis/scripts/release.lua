@@ -16,7 +16,7 @@ if mine then
   end
 end
 if member ~= '' and wake == '1' then redis.call('ZREM', KEYS[2], member, 'u:' .. member) end
-local free = mine and stay_ms == '0' or not holder and token == ''
+local free = mine or not holder and token == '' -- also if it stays closed: they know of a later end
 local others, at = false, 0
 while free and wake == '1' do
   local head = redis.call('ZRANGEBYSCORE', KEYS[2], 0, '+inf', 'LIMIT', at, 1)[1]
