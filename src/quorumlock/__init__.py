@@ -32,12 +32,17 @@ TYPE_CHECKING = False  # as in typing, which would be half of what importing thi
 if TYPE_CHECKING:
     from typing import Any
 
+    from .aio.cell import AsyncCell
+    from .aio.family import AsyncElection, AsyncReadWrite
     from .aio.lease import AsyncLease
     from .aio.lock import AsyncLock
     from .aio.locker import AsyncLocker
     from .connecting import connect, connect_async
     from .core.votes import Tally, Vote
+    from .inspecting import Holder, Inspection
     from .retry import Exponential, Jitter, Limit
+    from .sync.cell import Cell
+    from .sync.family import Election, ReadWrite
     from .sync.lease import Lease
     from .sync.lock import Lock
     from .sync.locker import Locker
@@ -46,14 +51,21 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AcquireTimeout",
+    "AsyncCell",
+    "AsyncElection",
     "AsyncLease",
     "AsyncLock",
     "AsyncLocker",
+    "AsyncReadWrite",
+    "Cell",
     "ConfigurationError",
+    "Election",
     "EngineError",
     "EngineProtocolError",
     "EngineTimeout",
     "Exponential",
+    "Holder",
+    "Inspection",
     "Jitter",
     "Lease",
     "LeaseClosed",
@@ -67,6 +79,7 @@ __all__ = [
     "LossReason",
     "NoQuorum",
     "NotAcquired",
+    "ReadWrite",
     "StaleFence",
     "Tally",
     "Unsupported",
@@ -78,15 +91,23 @@ __all__ = [
 
 # Imported when first used: a program that only catches errors, or only uses threads, pays for nothing else.
 _LATER = {
+    "AsyncCell": ".aio.cell",
+    "AsyncElection": ".aio.family",
     "AsyncLease": ".aio.lease",
     "AsyncLock": ".aio.lock",
     "AsyncLocker": ".aio.locker",
+    "AsyncReadWrite": ".aio.family",
+    "Cell": ".sync.cell",
+    "Election": ".sync.family",
     "Exponential": ".retry",
+    "Holder": ".inspecting",
+    "Inspection": ".inspecting",
     "Jitter": ".retry",
     "Lease": ".sync.lease",
     "Limit": ".retry",
     "Lock": ".sync.lock",
     "Locker": ".sync.locker",
+    "ReadWrite": ".sync.family",
     "Tally": ".core.votes",
     "Vote": ".core.votes",
     "connect": ".connecting",

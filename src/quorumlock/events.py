@@ -88,10 +88,11 @@ class Released(Event):
 
 @dataclass(frozen=True, slots=True)
 class Broken(Event):
-    """Somebody forced the lock open."""
+    """Somebody forced the lock open; `by`: who, as host:pid and thread or task."""
 
     name: str
     tally: Tally
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,7 @@ from .core.redlock import ALONE, Grant, Kind
 from .core.votes import Tally
 from .core.waiting import Wish
 from .errors import ConfigurationError, NoQuorum, Unsupported
-from .events import (
-    Broken,
-    Bus,
-    Event,
-    NodeQuarantined,
-)  # fmt: skip
+from .events import Broken, Bus, Event, NodeQuarantined, logger
 from .keeping import KeeperBase
 from .leasing import LeaseBase
 from .options import LockOptions, Settings
@@ -93,11 +88,13 @@ class LockerBase:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.engine!r}>"
 
-    def _broken(self, name: str, tally: Tally) -> None:
+    def _broken(self, name: str, tally: Tally, who: str) -> None:
         if not redlock.broken(tally):
             raise NoQuorum(f"{name!r} was not broken on a majority: {tally.describe()}", tally)
+        by = f"{token().partition('@')[2]} {who}" if self._settings.identify else who
+        logger.warning("%r was forced open by %s", name, by)
         if self._bus.listening:
-            self._bus.emit(Broken(name, tally))
+            self._bus.emit(Broken(name, tally, by))
 
 
 @functools.lru_cache(1000)
@@ -188,7 +185,7 @@ class LockBase:
         grant.over = True
         if grant.room is not None:
             grant.room.forget(grant)
-        request = self._kind.release(self._name, grant.token)
+        request = self._kind.undoing(self._name, grant.token)
         return redlock.release(self._fleet, grant.name, grant.token, grant.ttl, grant.route, request=request)
 
     def _looking(self) -> Steps[Tally]:

@@ -14,8 +14,9 @@ import quorumlock
 from quorumlock import events
 from quorumlock.core.requests import Acquire, Initialise, Release
 from quorumlock.engines.redis import scripts
+from quorumlock.engines.redis.answers import decode
 from quorumlock.engines.redis.resp import new_reader, pack
-from quorumlock.engines.redis.wire import Wire, decode
+from quorumlock.engines.redis.wire import Wire
 from quorumlock.lab.servers import Server, Servers
 
 from .tools import eventually, number

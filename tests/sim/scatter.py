@@ -20,8 +20,9 @@ from quorumlock.core.votes import Answer
 from quorumlock.engines.memory.locks import fence_of
 from quorumlock.engines.memory.server import ServerDouble
 from quorumlock.engines.redis import scripts
+from quorumlock.engines.redis.answers import decode, decode_many, decode_release
 from quorumlock.engines.redis.resp import new_reader
-from quorumlock.engines.redis.wire import Wire, decode, decode_many, decode_release
+from quorumlock.engines.redis.wire import Wire
 
 NAME = "x"
 FENCE = "ql:fence:{x}"

@@ -9,10 +9,30 @@ from typing import Any
 import pytest
 
 import quorumlock
-from quorumlock import AsyncLease, AsyncLock, AsyncLocker, Lease, Lock, Locker
+from quorumlock import (
+    AsyncCell,
+    AsyncElection,
+    AsyncLease,
+    AsyncLock,
+    AsyncLocker,
+    AsyncReadWrite,
+    Cell,
+    Election,
+    Lease,
+    Lock,
+    Locker,
+    ReadWrite,
+)
 
-PAIRS: list[tuple[type, type]] = [(Locker, AsyncLocker), (Lock, AsyncLock), (Lease, AsyncLease)]
-pairs = pytest.mark.parametrize(("sync", "aio"), PAIRS, ids=["Locker", "Lock", "Lease"])
+PAIRS: list[tuple[type, type]] = [
+    (Locker, AsyncLocker),
+    (Lock, AsyncLock),
+    (Lease, AsyncLease),
+    (ReadWrite, AsyncReadWrite),
+    (Election, AsyncElection),
+    (Cell, AsyncCell),
+]
+pairs = pytest.mark.parametrize(("sync", "aio"), PAIRS, ids=[sync.__name__ for sync, _ in PAIRS])
 
 RENAMED = {"aclose": "close", "__aenter__": "__enter__", "__aexit__": "__exit__"}
 ENTRANCES = {"__enter__", "__exit__", "__aenter__", "__aexit__"}
@@ -25,6 +45,13 @@ WAITING = {
     "break_",
     "init_fleet",
     "close",
+    "inspect",
+    "list",
+    "downgrade",
+    "leader",
+    "get",
+    "set",
+    "update",
     *RENAMED.values(),
 }
 """What talks to nodes, and is awaited on the asyncio side."""
@@ -114,6 +141,22 @@ CONTRACT = {
     "Lease.release": ["self"],
     "Lease.check": ["self"],
     "Lease.remaining": ["self"],
+    "Locker.read_write": ["self", "name"],
+    "Locker.semaphore": ["self", "name", "permits", "ttl", "timeout", "keep", "max_hold", "fair", "lock_delay",
+                         "at_least", "note", "on_lost"],
+    "Locker.multi": ["self", "names", "ttl", "timeout", "keep", "max_hold", "lock_delay", "at_least", "note",
+                     "on_lost"],
+    "Locker.election": ["self", "name", "ttl", "note", "on_elected", "on_lost"],
+    "Locker.cell": ["self", "name", "ttl"],
+    "Locker.inspect": ["self", "name"],
+    "Locker.list": ["self", "pattern", "limit"],
+    "ReadWrite.read": ["self", "ttl", "timeout", "keep", "max_hold", "note", "on_lost"],
+    "ReadWrite.write": ["self", "ttl", "timeout", "keep", "max_hold", "lock_delay", "note", "on_lost"],
+    "Cell.get": ["self"],
+    "Cell.set": ["self", "value", "version"],
+    "Cell.update": ["self", "fn", "attempts"],
+    "Election.lead": ["self", "timeout"],
+    "Election.leader": ["self"],
     "Locker.break_": ["self", "name"],
     "Locker.init_fleet": ["self", "force"],
     "Locker.subscribe": ["self", "callback"],
@@ -131,7 +174,19 @@ def test_names_and_parameters_are_the_contract(path: str) -> None:
 
 def test_a_lease_tells_what_the_contract_names() -> None:
     told_by_lease = {name for name, member in public(Lease).items() if isinstance(member, property)}
-    assert told_by_lease == {"name", "resource", "token", "fence", "ttl", "tally", "note", "held", "lost"}
+    assert told_by_lease == {
+        "name",
+        "resource",
+        "slot",
+        "token",
+        "fence",
+        "fences",
+        "ttl",
+        "tally",
+        "note",
+        "held",
+        "lost",
+    }
 
 
 class Good:

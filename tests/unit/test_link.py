@@ -222,6 +222,4 @@ def test_the_bytes_of_a_request_are_its_packed_part_and_the_markers() -> None:
     assert one.link.submit(Look("job"), packed, one.tally(), 0.0) == two.link.submit(
         Look("job"), packed, two.tally(), 0.0
     )
-    assert spoken(one.link.submit(Look("job"), packed, one.tally(), 0.0)) == [
-        "look 0"
-    ]
+    assert spoken(one.link.submit(Look("job"), packed, one.tally(), 0.0)) == ["look 0"]

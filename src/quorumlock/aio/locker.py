@@ -216,7 +216,9 @@ class AsyncLocker(LockerBase):
 
     async def break_(self, name: str) -> None:
         """Forces a lock open on all nodes, whoever holds it, and raises its fence; raises NoQuorum."""
-        self._broken(name, await self._run(redlock.break_(self._fleet, options.name(name))))
+        self._broken(
+            name, await self._run(redlock.break_(self._fleet, options.name(name))), AsyncLock._running_name()
+        )
 
     async def init_fleet(self, force: bool = False) -> float:
         """Makes a new fleet ready at once; without it, new nodes grant nothing for one `max_ttl`.

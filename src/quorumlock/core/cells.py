@@ -1,9 +1,9 @@
 """A small value beside the locks, changed by whoever has seen its last version.
 
 One store compares and sets. On several nodes there is nobody who could compare for all, so a cell is set under a
-lock of its own, and its version is that lock's fence: the value is written to a majority, and a node takes it only if
-its version is higher than what it has. A read asks a majority, takes the highest version, and writes it back where
-not yet a majority has it: what was once read is not unread later.
+lock of its own, and its version is that lock's fence: the value is written to a majority, and a node takes it only
+if its version is higher than what it has. A read asks a majority, takes the highest version, and writes it back
+where not yet a majority has it: what was once read is not unread later.
 
 Limit: a node that loses its memory forgets its cells, and nobody heals them but the next who reads. What must not
 be lost belongs into a database.

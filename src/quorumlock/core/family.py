@@ -111,10 +111,10 @@ class AnyOf(Kind):
         grant.name = self.names[grant.tally.favourite]
         grant.exclusive = False
 
-    def release(self, name: str, token: str) -> Release:
+    def undoing(self, name: str, token: str) -> Release:
         return Release(name, token, names=self.names, line=name)
 
-    def leave(self, name: str, ticket: str) -> Leave:
+    def leaving(self, name: str, ticket: str) -> Leave:
         return Leave(name, ticket, self.names, name)
 
 
@@ -185,10 +185,10 @@ class AllOf(Kind):
         fences = zip(self.names, self._fences.pop(grant.token), strict=True)
         grant.parts = tuple(replace(grant, name=name, fence=fence, line="", names=()) for name, fence in fences)
 
-    def release(self, name: str, token: str) -> Release:
+    def undoing(self, name: str, token: str) -> Release:
         return Release(name, token, names=self.names)
 
-    def leave(self, name: str, ticket: str) -> Leave:
+    def leaving(self, name: str, ticket: str) -> Leave:
         return Leave(name, ticket, self.names)
 
 

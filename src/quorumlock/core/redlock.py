@@ -135,10 +135,10 @@ class Kind:
     def describe(self, grant: Grant) -> None:
         """Enters what is special about a grant of this kind."""
 
-    def release(self, name: str, token: str) -> Release:
+    def undoing(self, name: str, token: str) -> Release:
         return Release(name, token)
 
-    def leave(self, name: str, ticket: str) -> Leave:
+    def leaving(self, name: str, ticket: str) -> Leave:
         return Leave(name, ticket)
 
 
@@ -197,10 +197,10 @@ def acquire(
         else:
             why = ""
     except BaseException:
-        yield from undo(fleet, kind.release(name, token), tally, ttl, route)
+        yield from undo(fleet, kind.undoing(name, token), tally, ttl, route)
         raise
     tally.freeze()
-    linger = yield from undo(fleet, kind.release(name, token), tally, ttl, route)
+    linger = yield from undo(fleet, kind.undoing(name, token), tally, ttl, route)
     if len(fleet.nodes) - len(tally.caused(Cause.MISFIT)) < fleet.majority:
         refuse_misfits(tally)  # the fleet was changed under us: that is no outage to wait for
     return Refusal(tally, busy=tally.able and not why, linger=linger, why=why)

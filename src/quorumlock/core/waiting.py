@@ -109,7 +109,7 @@ def obtain(fleet: Fleet, room: Room, wish: Wish) -> Steps[Grant]:
         if grant is not None:
             grant.over = True
             room.forget(grant)
-            undoing = wish.kind.release(wish.name, grant.token)
+            undoing = wish.kind.undoing(wish.name, grant.token)
             yield from release(fleet, grant.name, grant.token, grant.ttl, grant.route, request=undoing)
         if watch.queued:
             yield from _withdraw(fleet, wish, watch)
@@ -224,7 +224,7 @@ def _withdraw(fleet: Fleet, wish: Wish, watch: Watch) -> Steps[None]:
 
     To go without an answer would be to leave it where a connection has ended meanwhile, and is made anew.
     """
-    requests, route = fleet.to_all(wish.kind.leave(watch.name, watch.member)), watch.route or Route()
+    requests, route = fleet.to_all(wish.kind.leaving(watch.name, watch.member)), watch.route or Route()
     try:
         yield Round(requests, _any_answer(fleet), fleet.node_timeout, route, everyone=True)
     except BaseException:
@@ -248,8 +248,8 @@ def _broken(room: Room, wish: Wish, since: float | None, now: float) -> float:
 def _disputed(fleet: Fleet, outcome: Refusal) -> bool:
     """Is it free, but do nodes not agree on whose turn it is?
 
-    A ticket that was lost and shown again, long after it was made, does not stand at the same place everywhere. Each
-    node then keeps the lock for its own head, and nobody could have a majority.
+    A ticket that was lost and shown again, long after it was made, does not stand at the same place everywhere.
+    Each node then keeps the lock for its own head, and nobody could have a majority.
     """
     return any(outcome.tally.granted()) and outcome.wait_ms <= fleet.node_timeout * 1000
 

@@ -111,7 +111,7 @@ class Election:
         return f"<{type(self).__name__} {self.name!r}>"
 
     def lead(self, timeout: float | None = None) -> Leading:
-        """To be elected: `with election.lead() as lease`, or a loop, `for lease in election.lead()`.
+        """To be elected: a block (`with election.lead() as lease`), or a loop (`for lease in election.lead()`).
 
         A block is entered as the leader; leaving it, or `lease.release()`, is to resign. A loop stands for election
         again and again: its body runs once for every time that we lead. Waits for `timeout` seconds at the most

@@ -218,7 +218,8 @@ class Locker(LockerBase):
 
     def break_(self, name: str) -> None:
         """Forces a lock open on all nodes, whoever holds it, and raises its fence; raises NoQuorum."""
-        self._broken(name, self._run(redlock.break_(self._fleet, options.name(name))))
+        tally = self._run(redlock.break_(self._fleet, options.name(name)))
+        self._broken(name, tally, Lock._running_name())
 
     def init_fleet(self, force: bool = False) -> float:
         """Makes a new fleet ready at once; without it, new nodes grant nothing for one `max_ttl`.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from quorumlock.core import health, votes
 from quorumlock.core.votes import Tally
-from quorumlock.engines.redis import link, wire
-from quorumlock.engines.redis.link import Link, WhoAmI
+from quorumlock.engines.redis import answers, link
+from quorumlock.engines.redis.entries import WhoAmI
+from quorumlock.engines.redis.link import Link
 from quorumlock.engines.redis.node import Node
 from quorumlock.runners.aio_boards import Strand
 from quorumlock.runners.board import Board
@@ -84,7 +85,8 @@ def a_silent_connection_is_trusted() -> None:
 def an_error_counts_as_held() -> None:
     """A server that cannot work is taken for one that says no."""
     rewrite(
-        wire.decode, ("return unknown(Cause.FAILED, str(reply)[:160])", "return Answer(Vote.REFUSED, Cause.HELD)")
+        answers.decode,
+        ("return unknown(Cause.FAILED, str(reply)[:160])", "return Answer(Vote.REFUSED, Cause.HELD)"),
     )
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from ...core.requests import (
     AcquireAll,
@@ -33,10 +33,12 @@ from ...core.requests import (
     Survey,
 )
 from ...core.votes import Answer, Cause, Tally, Vote, unknown
+from .answers import decode, decode_all, decode_many, decode_names, decode_release, decode_sight
+from .entries import Entry, Farewell, Ignored, Kill, WhoAmI
 from .node import Client, Hello, Node
 from .resp import ProtocolError, ReplyError, new_reader, pack
 from .scripts import ACQUIRE, RELEASE
-from .wire import FREE, Wire, decode, decode_all, decode_many, decode_names, decode_release, decode_sight
+from .wire import FREE, Wire
 
 _SURVEYS = (Survey, Close, Initialise)
 _MANY = (Extend, Heal)
@@ -46,15 +48,6 @@ STALE_AFTER = 3
 """Node timeouts, after which a silent connection is replaced."""
 OWED_MOST = 512
 """A link that owes this many answers is given up and replaced."""
-
-
-class Entry(Protocol):
-    """Somebody who is owed a reply."""
-
-    sent_at: float
-
-    def take(self, link: Link, reply: Any) -> bytes: ...
-    def drop(self, link: Link, answer: Answer) -> None: ...
 
 
 class Call:
@@ -123,73 +116,6 @@ class Joining:
 
     def drop(self, link: Link, answer: Answer) -> None:
         """Those who wait for the marker are dropped by the link itself."""
-
-
-class WhoAmI:
-    """The link's own question: as whom does the server know this connection?"""
-
-    __slots__ = ("sent_at",)
-
-    def __init__(self, sent_at: float) -> None:
-        self.sent_at = sent_at
-
-    def take(self, link: Link, reply: Any) -> bytes:
-        # Where the ACL forbids CLIENT INFO the reply is an error, and an orphan may live for one ttl.
-        if isinstance(reply, bytes):
-            link.client = Client.parse(reply)
-        elif isinstance(reply, ReplyError) and str(reply).startswith("NOAUTH"):
-            link.complaint = str(reply)[:160]
-        return b""
-
-    def drop(self, link: Link, answer: Answer) -> None:
-        """Nobody waits for it."""
-
-
-class Ignored:
-    """Something whose reply does not matter."""
-
-    __slots__ = ("sent_at",)
-
-    def __init__(self, sent_at: float) -> None:
-        self.sent_at = sent_at
-
-    def take(self, link: Link, reply: Any) -> bytes:
-        return b""
-
-    def drop(self, link: Link, answer: Answer) -> None:
-        """Nobody waits for it."""
-
-
-class Farewell:
-    """A release that is said again."""
-
-    __slots__ = ("request", "sent_at")
-
-    def __init__(self, request: Release, sent_at: float) -> None:
-        self.request = request
-        self.sent_at = sent_at
-
-    def take(self, link: Link, reply: Any) -> bytes:
-        return b""
-
-    def drop(self, link: Link, answer: Answer) -> None:
-        link.node.missed(self.request)
-
-
-class Kill:
-    """The end of an old connection to the same node."""
-
-    __slots__ = ("client", "sent_at")
-
-    def __init__(self, client: Client, sent_at: float) -> None:
-        self.client = client
-        self.sent_at = sent_at
-
-    def take(self, link: Link, reply: Any) -> bytes:
-        return b""
-
-    def drop(self, link: Link, answer: Answer) -> None:
-        link.node.orphans.append(self.client)
 
 
 class Link:

@@ -1,5 +1,5 @@
--- Before release_many.lua, unread.lua and downgrade.lua: tells who is next.
-
+-- Before release_many.lua, unread.lua and downgrade.lua: who is next.
+--
 -- Tells the first of a queue that hears it; of those who want to share, all up to one who does not. True if somebody
 -- elsewhere than in `locker` is next. (Members of the queue: see turn.lua.)
 local function tell(queue, channel, locker, sharing)
