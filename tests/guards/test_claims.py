@@ -15,6 +15,7 @@ import pytest
 import redis
 import redis.asyncio
 
+import quorumlock
 import quorumlock.guards
 from quorumlock import ConfigurationError
 from quorumlock.guards import (
@@ -27,6 +28,7 @@ from quorumlock.guards import (
     RedisGuard,
     fencing_headers,
 )
+from quorumlock.guards.base import claim
 from quorumlock.lab.servers import Server, kinds
 
 from .fronts import Blocking
@@ -112,6 +114,14 @@ def test_nothing_is_written_beside_a_file(
 def test_nothing_is_sent(given: Any, told: str) -> None:
     refused(fencing_headers, given, told=told)
     refused(FencingAuth, given, told=told)
+
+
+def test_a_lease_of_several_locks_is_not_one_claim() -> None:
+    """Its highest fence orders it with nobody who has only one of them."""
+    with quorumlock.connect("memory://") as locks, locks.multi(["x", "y"]) as lease:
+        with pytest.raises(ConfigurationError, match=r"Claim\(name, fence\) for each"):
+            claim(lease)
+        assert [claim(Claim(name, fence)) for name, fence in lease.fences.items()] == list(lease.fences.items())
 
 
 @pytest.mark.parametrize("fence", [0, -1, MAX_FENCE + 1, None, "7", True])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .. import options
 from ..core import family, looking
 from ..core.family import Read, Write
-from ..errors import ConfigurationError, LeaseLost
+from ..errors import ConfigurationError
 from ..inspecting import Holder, inspection
 from ..leasing import downgraded
 from ..options import LockOptions
@@ -114,8 +114,9 @@ class AsyncElection:
         """To be elected: a block (`with election.lead() as lease`), or a loop (`for lease in election.lead()`).
 
         A block is entered as the leader; leaving it, or `lease.release()`, is to resign. A loop stands for election
-        again and again: its body runs once for every time that we lead. Waits for `timeout` seconds at the most
-        (AcquireTimeout).
+        again and again: its body runs once for every time that we lead, and is to end soon when `lease.lost` is
+        set; nothing interrupts it. Who leaves it by `break` resigns when the loop is collected: release first.
+        Waits for `timeout` seconds at the most (AcquireTimeout).
         """
         return AsyncLeading(self._lock, timeout, self._on_elected)
 
@@ -137,10 +138,8 @@ class AsyncLeading:
         self._lease: AsyncLease | None = None
 
     async def __aenter__(self) -> AsyncLease:
-        lease = await self._lock.acquire(self._timeout)
+        lease = await self._elected()
         self._lease = await lease.__aenter__()
-        if self._on_elected is not None:
-            self._on_elected(lease)
         return lease
 
     async def __aexit__(
@@ -152,8 +151,19 @@ class AsyncLeading:
 
     async def __aiter__(self) -> AsyncIterator[AsyncLease]:
         while True:
+            lease = await self._elected()
             try:
-                async with self as lease:
-                    yield lease
-            except LeaseLost:
-                continue  # its body was told; another leads now, and we stand again
+                yield lease
+            finally:
+                await lease.release()
+
+    async def _elected(self) -> AsyncLease:
+        lease = await self._lock.acquire(self._timeout)
+        try:
+            lease._enter(owned=True, interrupted=False)
+            if self._on_elected is not None:
+                self._on_elected(lease)
+        except BaseException:
+            await lease.release()
+            raise
+        return lease

@@ -78,12 +78,12 @@ class AsyncLease(LeaseBase[asyncio.Event]):
         if lost is not None and (mine or error is None):
             raise lost from error
 
-    def _enter(self, *, owned: bool = False) -> None:
+    def _enter(self, *, owned: bool = False, interrupted: bool = True) -> None:
         """The running task is inside a block of this lease: cancelled when it is lost."""
         task = asyncio.current_task()
         if task is None:
             return
-        self._task = task
+        self._task = task if interrupted else None
         self._cancellations = task.cancelling()
         if owned:
             known = weakref.ref(task)

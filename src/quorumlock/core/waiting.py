@@ -259,8 +259,11 @@ def _left(until: float | None, now: float) -> float:
 
 
 def _poll(polls: int, place: int, fleet: Fleet) -> float:
-    """How long to trust in announcements: the longer, the more wait in front, and the longer we have waited."""
-    usual = POLL_FIRST * (1 + place / 2) * min(3.0, 1.25**polls)
+    """How long to trust in announcements: the longer, the more wait in front, and the longer we have waited.
+
+    At most 3 s for the first of the queue: they are those who notice that one in front of them does not come.
+    """
+    usual = POLL_FIRST * (1 + max(0, place - 2) / 2) * min(3.0, 1.25**polls)
     return min(POLL_MOST, usual) * (0.75 + 0.25 * fleet.random())
 
 

@@ -49,6 +49,11 @@ def claim(lease: Fenced, longest: int | None = None) -> tuple[str, int]:
     resource, fence = getattr(lease, "resource", None), getattr(lease, "fence", None)
     if not isinstance(resource, str) or not resource:
         raise ConfigurationError(f"a guard needs a lease; {type(lease).__name__} does not name a resource")
+    if len(getattr(lease, "fences", ())) > 1:
+        raise ConfigurationError(
+            f"the lease of {resource!r} is of several locks, each with its own fence: give the guard "
+            "Claim(name, fence) for each of lease.fences"
+        )
     if fence is None:
         raise ConfigurationError(f"the lease of {resource!r} has no fence: no guard can tell it from an older one")
     if not isinstance(fence, int) or isinstance(fence, bool):

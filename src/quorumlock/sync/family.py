@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from .. import options
 from ..core import family, looking
 from ..core.family import Read, Write
-from ..errors import ConfigurationError, LeaseLost
+from ..errors import ConfigurationError
 from ..inspecting import Holder, inspection
 from ..leasing import downgraded
 from ..options import LockOptions
@@ -114,8 +115,9 @@ class Election:
         """To be elected: a block (`with election.lead() as lease`), or a loop (`for lease in election.lead()`).
 
         A block is entered as the leader; leaving it, or `lease.release()`, is to resign. A loop stands for election
-        again and again: its body runs once for every time that we lead. Waits for `timeout` seconds at the most
-        (AcquireTimeout).
+        again and again: its body runs once for every time that we lead, and is to end soon when `lease.lost` is
+        set; nothing interrupts it. Who leaves it by `break` resigns when the loop is collected: release first.
+        Waits for `timeout` seconds at the most (AcquireTimeout).
         """
         return Leading(self._lock, timeout, self._on_elected)
 
@@ -135,10 +137,8 @@ class Leading:
         self._lease: Lease | None = None
 
     def __enter__(self) -> Lease:
-        lease = self._lock.acquire(self._timeout)
+        lease = self._elected()
         self._lease = lease.__enter__()
-        if self._on_elected is not None:
-            self._on_elected(lease)
         return lease
 
     def __exit__(
@@ -150,8 +150,19 @@ class Leading:
 
     def __iter__(self) -> Iterator[Lease]:
         while True:
+            lease = self._elected()
             try:
-                with self as lease:
-                    yield lease
-            except LeaseLost:
-                continue  # its body was told; another leads now, and we stand again
+                yield lease
+            finally:
+                lease.release()
+
+    def _elected(self) -> Lease:
+        lease = self._lock.acquire(self._timeout)
+        try:
+            lease._owned_by(threading.current_thread())
+            if self._on_elected is not None:
+                self._on_elected(lease)
+        except BaseException:
+            lease.release()
+            raise
+        return lease
