@@ -128,10 +128,10 @@ def validity(lease: quorumlock.Lease) -> tuple[float, float]:
 class Trouble:
     """Kills and stops, and sets right again later."""
 
-    def __init__(self, nodes: Servers, rows: sqlite3.Connection, start: Start) -> None:
+    def __init__(self, nodes: Servers, rows: sqlite3.Connection, start: Start, workers: int = WORKERS) -> None:
         self.counts: Counter[str] = Counter()
         self.nodes = nodes
-        self.workers = [start() for _ in range(WORKERS)]
+        self.workers = [start() for _ in range(workers)]
         self._rows = rows
         self._start = start
         self._busy: dict[Server, float] = {}

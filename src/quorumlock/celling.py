@@ -10,7 +10,6 @@ from .core import cells
 from .core.effects import Steps
 from .core.waiting import Wish
 from .errors import ConfigurationError
-from .retry import DEFAULT_RETRY
 
 if TYPE_CHECKING:
     from .front import LockerBase
@@ -54,17 +53,17 @@ class CellBase:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r}>"
 
+    def _cell(self) -> cells.Cell:
+        settings, locker = self._locker._settings, self._locker
+        wish = Wish(
+            f"ql:cell-lock:{self._name}", min(UNDER_LOCK, settings.max_ttl), None, locker._retry,
+            settings.patience, adaptive=locker._adaptive,
+        )  # fmt: skip
+        return cells.Cell(locker._fleet, locker._runner.room, self._name, self._ttl_ms, wish)
+
     def _reading(self) -> Steps[tuple[bytes, int]]:
-        return cells.read(self._locker._fleet, self._name, self._ttl_ms)
+        return cells.read(self._cell())
 
     def _writing(self, value: object, version: int) -> Steps[int]:
-        settings, locker = self._locker._settings, self._locker
         version = options.whole("version", version, 0, 2**53 - 1)
-        ttl = min(UNDER_LOCK, settings.max_ttl)
-        wish = Wish(
-            f"ql:cell-lock:{self._name}", ttl, None, locker._retry, settings.patience,
-            adaptive=locker._retry == DEFAULT_RETRY,
-        )  # fmt: skip
-        return cells.write(
-            locker._fleet, locker._runner.room, wish, self._name, encoded(value), version, self._ttl_ms
-        )
+        return cells.write(self._cell(), encoded(value), version)

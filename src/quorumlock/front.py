@@ -51,6 +51,9 @@ class LockerBase:
         self._reentrant: weakref.WeakKeyDictionary[Any, dict[str, weakref.ref[LeaseBase[Any]]]]
         self._reentrant = weakref.WeakKeyDictionary()
         """The leases of reentrant locks, by the thread or task that has them."""
+        self._sharing: weakref.WeakKeyDictionary[Any, dict[str, weakref.WeakSet[LeaseBase[Any]]]]
+        self._sharing = weakref.WeakKeyDictionary()
+        """The leases of read-write locks, likewise."""
         asked = settings.retry
         self._retry = getattr(engine, "polling", asked) if asked == DEFAULT_RETRY else asked
         self._adaptive = self._retry == DEFAULT_RETRY
@@ -113,7 +116,8 @@ class LockBase:
     def __init__(self, locker: LockerBase, name: str, chosen: LockOptions, kind: Kind = ALONE) -> None:
         self._locker = locker
         self._fleet = locker._fleet
-        self._name = ", ".join(kind.names) if isinstance(kind, AllOf) else options.name(name)
+        # In braces, which no name of a lock has: "a, b" is one.
+        self._name = f"{{{', '.join(kind.names)}}}" if isinstance(kind, AllOf) else options.name(name)
         self._options = chosen
         self._kind = kind
         self._entered: dict[object, list[LeaseBase[Any]]] = {}
@@ -172,9 +176,8 @@ class LockBase:
             return
         other = "write" if self._kind.word == "read" else "read"
         with Process.mutex:
-            known = self._locker._reentrant.get(self._running(), {}).get(f"{other}:{self._name}")
-            lease = None if known is None else known()
-        if lease is not None and lease.held:
+            known = list(self._locker._sharing.get(self._running(), {}).get(f"{other}:{self._name}", ()))
+        if any(lease.held for lease in known):
             remedy = "downgrade() shares it" if other == "write" else "release that first, and look again then"
             raise ConfigurationError(
                 f"{self._name!r}: this {self._kind.word} would wait for ever for the {other} lease that its own "
@@ -212,11 +215,13 @@ class LockBase:
 
     def _remember(self, lease: LeaseBase[Any]) -> None:
         """Whoever has it may enter again, or share what is its own; but not wait for itself."""
-        word = self._kind.word
-        if self._options.reentrant or word in ("read", "write"):
-            key = self._name if self._options.reentrant else f"{word}:{self._name}"
-            with Process.mutex:
-                self._locker._reentrant.setdefault(self._running(), {})[key] = weakref.ref(lease)
+        word, owner = self._kind.word, self._running()
+        with Process.mutex:
+            if self._options.reentrant:
+                self._locker._reentrant.setdefault(owner, {})[self._name] = weakref.ref(lease)
+            if word in ("read", "write"):
+                mine = self._locker._sharing.setdefault(owner, {})
+                mine.setdefault(f"{word}:{self._name}", weakref.WeakSet()).add(lease)
 
     def _innermost(self, owner: object) -> LeaseBase[Any]:
         """The lease of the block that `owner` leaves; of somebody else's, if there is no other."""

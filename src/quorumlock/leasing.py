@@ -76,8 +76,8 @@ class LeaseBase(Generic[EventT]):
 
     @property
     def name(self) -> str:
-        """The name of the lock."""
-        return self._grant.line or self._grant.name
+        """The name of the lock; of several, all of them."""
+        return (self._grant.line or self._grant.name).strip("{}")
 
     @property
     def resource(self) -> str:
@@ -259,10 +259,10 @@ class LeaseBase(Generic[EventT]):
         grant = self._grant
         # A node that never was sent the token need not hear of its end, and one that hangs need not owe an answer.
         healed = any(hold.grant.healed for hold in (self._hold, *self._further))
-        tally = None if healed or grant.names else grant.tally
+        tally = None if healed or grant.names or grant.ticket else grant.tally
         fleet, room, chosen = self._locker._fleet, grant.room, self._options
         stay = chosen.at_least - (fleet.clock() - grant.since) if chosen.at_least else 0.0
-        known = room is not None and not chosen.fair and room.contended(self.name)
+        known = room is not None and not chosen.fair and room.contended(grant.line or grant.name)
         locker = room.id if room is not None and known else ""
         line = "" if grant.parts else grant.line
         request = Release(
@@ -277,6 +277,11 @@ class LeaseBase(Generic[EventT]):
             room.freed(self._grant, any(answer is not None and answer.place for answer in tally.answers))
         if self._locker._bus.listening:
             self._locker._bus.emit(Released(self.name, self.fence, tally.won))
+
+    def _given_up(self) -> None:
+        """It could not be given back: whether it is free, nodes have to tell."""
+        if (room := self._grant.room) is not None:
+            room.ended(self._grant)
 
     def _unreleased(self, error: Exception) -> None:
         """A release that failed where there is something more important to raise."""

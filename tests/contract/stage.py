@@ -10,15 +10,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import quorumlock
 from quorumlock import AsyncLease, AsyncLock, AsyncLocker, Jitter
 from quorumlock.events import Event
 
-from .grounds import Ground
-from .on_threads import LockerOnThreads, LockOnThreads
+from .grounds import Ground, SqliteGround
+from .on_threads import OWNER, LockerOnThreads, LockOnThreads
+
+T = TypeVar("T")
 
 MAX_TTL = 1.0
 WITHIN = 3.0
@@ -34,6 +37,7 @@ class Stage:
         self.side = side
         self._lockers: list[AsyncLocker] = []
         self._prefixes: set[str] = set()
+        self._waiters: list[asyncio.Task[AsyncLease]] = []
 
     async def connect(self, **options: Any) -> AsyncLocker:
         """Another locker; the first one with its prefix makes the fleet ready."""
@@ -50,6 +54,15 @@ class Stage:
             await self.ground.prepare(locker)
         return locker
 
+    async def connect_patient(self, **options: Any) -> AsyncLocker:
+        """A locker that asks once an hour unless it is told to: what it gets in time it was told of.
+
+        A file tells nobody anything: there it is asked as often as usual.
+        """
+        if not isinstance(self.ground, SqliteGround):
+            options["retry"] = Jitter(3600)
+        return await self.connect(**{"max_ttl": 30.0} | options)
+
     async def until(self, condition: Callable[[], object], within: float = WITHIN) -> bool:
         """True as soon as `condition` holds; False if it does not within that many seconds."""
         end = time.monotonic() + within
@@ -58,6 +71,31 @@ class Stage:
                 return False
             await asyncio.sleep(0.005)
         return True
+
+    async def wait_for_waiters(self, name: str, count: int) -> None:
+        """Fails unless so many come to wait for this lock."""
+        end = time.monotonic() + WITHIN
+        while len((seen := await self._lockers[0].inspect(name)).waiters) != count:
+            assert time.monotonic() < end, seen
+            await asyncio.sleep(0.005)
+
+    async def queue(self, lock: AsyncLock, place: int, *, line: str = "") -> asyncio.Task[AsyncLease]:
+        """Somebody who waits for this lock, and is so many-th in its queue (counted from 1)."""
+        waiter = asyncio.create_task(lock.acquire(timeout=30))
+        self._waiters.append(waiter)
+        await self.wait_for_waiters(line or lock.name, place)
+        assert not waiter.done()
+        return waiter
+
+    async def as_owner(self, told: Callable[[], Awaitable[T]]) -> T:
+        """Plays this as one task; for threads all that it calls is called by one thread, which is its own."""
+
+        async def play() -> T:
+            with ThreadPoolExecutor(1) as thread:
+                OWNER.set(thread)
+                return await told()
+
+        return await asyncio.create_task(play())
 
     async def agrees(self, name: str, token: str | None) -> None:
         """Fails unless all nodes come to name this token: a majority has answered, the rest is under way."""
@@ -104,8 +142,11 @@ class Stage:
         try:
             await case(self)
         finally:
+            for waiter in self._waiters:
+                waiter.cancel()  # without effect unless the case has failed
             for locker in self._lockers:
                 await locker.aclose()
+            await asyncio.gather(*self._waiters, return_exceptions=True)
 
 
 def case(told: Callable[[Stage], Awaitable[None]]) -> Callable[[Stage], None]:

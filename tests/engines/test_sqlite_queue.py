@@ -11,7 +11,7 @@ from quorumlock import EngineError, EngineTimeout
 from quorumlock.clocks import boot_time
 from quorumlock.core.requests import Acquire, Join, Leave, Release, Ticket
 from quorumlock.core.votes import Answer, Cause, Vote
-from quorumlock.engines.sqlite import leases, schema, tickets
+from quorumlock.engines.sqlite import pruning, schema, tickets
 
 from .test_sqlite import TTL_MS, File, Make, file, granted, make, refused
 from .test_sqlite_time import Reboot, reboot
@@ -316,7 +316,7 @@ def test_dead_tickets_are_pruned_at_opening_and_live_ones_are_not(make: Make, re
 
 
 def test_dead_tickets_are_pruned_every_so_many_grants(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "PRUNE_EVERY", 10)
+    monkeypatch.setattr(pruning, "PRUNE_EVERY", 10)
     leave_behind(file, 5)
     for n in range(11):
         granted(file.acquire(f"later-{n}"))
@@ -326,7 +326,7 @@ def test_dead_tickets_are_pruned_every_so_many_grants(file: File, monkeypatch: p
 def test_dead_tickets_of_a_neglected_file_are_pruned_in_portions(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "PRUNE_MOST", 4)
+    monkeypatch.setattr(pruning, "PRUNE_MOST", 4)
     one = make()
     leave_behind(one, 10)
     for left in (6, 2, 0):

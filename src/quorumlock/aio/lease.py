@@ -49,7 +49,11 @@ class AsyncLease(LeaseBase[asyncio.Event]):
         """Gives the lock back. Quiet if it was released before, or is somebody else's by now."""
         # Nothing is awaited before the release is on its way: a cancellation cannot come between.
         if self._close():
-            tally = await self._locker._run(self._releasing())
+            try:
+                tally = await self._locker._run(self._releasing())
+            except BaseException:
+                self._given_up()
+                raise
             self._released(tally)
 
     async def __aenter__(self) -> AsyncLease:

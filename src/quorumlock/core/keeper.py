@@ -73,8 +73,8 @@ class Roster:
         takes and releases locks all day wakes its keeper three times a ttl, not for every one of them."""
         self._clock = clock
         self._random = random
-        self._fresh: dict[str, Charge] = {}
-        """Not yet in the heap: most leases are released before they are due, and never get there."""
+        self._fresh: dict[int, Charge] = {}
+        """By identity, since those of one token may be several. Not yet in the heap: most leases are released before they are due, and never get there."""
         self._hasty: list[tuple[float, int, Charge]] = []
         """Those of a short ttl are looked at first: they cannot wait behind thousands of others."""
         self._heap: list[tuple[float, int, Charge]] = []
@@ -84,7 +84,7 @@ class Roster:
 
     def add(self, charge: Charge) -> bool:
         """Takes a new lease into care; True if the keeper has to be told that it sleeps too long."""
-        self._fresh[charge.grant.token] = charge
+        self._fresh[id(charge)] = charge
         if charge.due_at >= self.wake_at:
             return False
         self.wake_at = charge.due_at
@@ -92,7 +92,7 @@ class Roster:
 
     def drop(self, charge: Charge) -> None:
         """The lease is over; what is in the heap is left there until it is due."""
-        self._fresh.pop(charge.grant.token, None)
+        self._fresh.pop(id(charge), None)
 
     def charges(self) -> list[Charge]:
         """All leases that are not over."""

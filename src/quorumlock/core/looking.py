@@ -36,6 +36,6 @@ def names(fleet: Fleet, pattern: str, limit: int) -> Steps[list[str]]:
                 cursors[node] = None
                 if answer is not None and answer.names is not None:
                     cursor, *more = answer.names
-                    found.update(more)
+                    found.update(name for name in more if not name.startswith("ql:"))  # locks of our own
                     cursors[node] = None if cursor == "0" else cursor
     return sorted(found)[:limit]

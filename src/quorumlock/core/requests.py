@@ -26,6 +26,8 @@ class Ticket(NamedTuple):
     """The waiter's wall clock when it came."""
     patience_ms: int
     """For how long it is good unless it is shown again."""
+    again: bool = False
+    """Was it shown before?"""
 
     @property
     def member(self) -> str:
@@ -188,6 +190,14 @@ class CellGet(NamedTuple):
     name: str
 
 
+class CellEnter(NamedTuple):
+    """What is in a cell? From now on it is set only by whoever has this fence, or a higher one."""
+
+    name: str
+    fence: int
+    ttl_ms: int
+
+
 class CellSwap(NamedTuple):
     """Set a cell if it has this version, and give it a new one."""
 
@@ -198,7 +208,7 @@ class CellSwap(NamedTuple):
 
 
 class CellPut(NamedTuple):
-    """Set a cell to this version, if its own is not higher."""
+    """Set a cell to this version, which is a fence, unless somebody with a higher one has entered."""
 
     name: str
     value: bytes
@@ -223,5 +233,5 @@ class Initialise(NamedTuple):
 
 Request = (
     Join | Acquire | AcquireAny | AcquireAll | Confirm | ConfirmAll | Downgrade | Extend | Heal | Release | Leave
-    | Break | Look | Inspect | Scan | CellGet | CellSwap | CellPut | Survey | Close | Initialise
+    | Break | Look | Inspect | Scan | CellGet | CellEnter | CellSwap | CellPut | Survey | Close | Initialise
 )  # fmt: skip

@@ -79,6 +79,8 @@ class Room:
         """Nodes whose announcements are heard here."""
         self.deaf = False
         """Will nodes never announce anything?"""
+        self.ordered = False
+        """Does what is asked later arrive later? Then a lock that is being given back is as good as free."""
         self.held: dict[str, Grant] = {}
         self.broken: dict[str, float] = {}
         """Names on which no majority could decide, and since when."""
@@ -149,7 +151,7 @@ class Room:
         grant = self.held.get(name)
         if grant is None:
             return 0.0
-        if grant.over or now >= grant.valid_until:
+        if now >= grant.valid_until or (grant.over and self.ordered):
             self.forget(grant)
             return 0.0
         return grant.valid_until

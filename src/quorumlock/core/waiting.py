@@ -33,7 +33,7 @@ from .votes import Cause, Tally
 LINGER = 0.003
 """How long a majority of announcements is waited for after the first of them."""
 POLL_FIRST = 1.0
-POLL_MOST = 10.0
+POLL_MOST = 20.0
 TICKET_LASTS = 3 * POLL_MOST
 SPLIT_FIRST = 0.002
 SPLIT_MOST = 0.2
@@ -126,14 +126,12 @@ def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
     while True:
         watch.arm()
         if not wish.alone and (not room.contends(watch) or name in room.held):
-            waited = yield from _stand_in_line(fleet, room, wish, watch, until)
+            yield from _stand_in_line(fleet, room, wish, watch, until)
             broken_since = room.broken.get(name)
-        else:
-            waited = False
         attempt += 1
         pause = retry.delay(attempt, fleet.random)
         strict = wish.fair or room.polite(name)
-        if ticket is None and (waited or strict) and (room.ears or (room.deaf and strict)):
+        if ticket is None and strict and (room.ears or room.deaf):
             ticket = _ticket(fleet, room, wish, watch, started_at, pause)
         shown = ticket if broken_since is None else None
         watch.queued = watch.queued or (shown is not None and (room.deaf or bool(room.ears)))
@@ -146,8 +144,10 @@ def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
         if outcome.won:  # no call here: an interrupt would find a lock that nobody knows of
             outcome.asked_at = started_at
             return outcome
-        if shown is not None and strict:
-            room.stood_back(name)
+        if shown is not None:
+            ticket = shown._replace(again=True)
+            if strict:
+                room.stood_back(name)
         now = fleet.clock()
         if outcome.busy:
             broken_since = None
@@ -189,22 +189,20 @@ def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
             yield Wait(watch, LINGER, fleet.majority)
 
 
-def _stand_in_line(fleet: Fleet, room: Room, wish: Wish, watch: Watch, until: float | None) -> Steps[bool]:
-    """Waits while others of this room are before us, or have the lock; True if there was anybody."""
-    waited = False
+def _stand_in_line(fleet: Fleet, room: Room, wish: Wish, watch: Watch, until: float | None) -> Steps[None]:
+    """Waits while others of this room are before us, or have the lock."""
     while True:
         now = fleet.clock()
         contends = room.contends(watch)
         held_until = room.holds(wish.name, now)
         if contends and not held_until:
-            return waited
+            return
         if until is not None and now >= until:
             since = room.broken.get(wish.name)
             busy = since is None or bool(held_until)
             why = "" if busy else f"no majority for {now - since:.1f} s" if since is not None else ""
             outcome = Refusal(fleet.tally(), busy=busy, linger=False, why=why)
             raise given_up(wish.name, outcome, "by another thread or task of this process", wish.timeout)
-        waited = True
         yield Wait(watch, min(held_until - now if contends else NAP, _left(until, now), NAP))
         watch.arm()
 

@@ -22,7 +22,9 @@ CLOSING_WAIT = 0.5
 
 
 def new_room() -> Room:
-    return Room(lambda: os.urandom(8).hex(), threading.RLock())  # a finaliser may run in another thread
+    room = Room(lambda: os.urandom(8).hex(), threading.RLock())  # a finaliser may run in another thread
+    room.ordered = True
+    return room
 
 
 class Strand(board.Strand, asyncio.Protocol):

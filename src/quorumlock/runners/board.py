@@ -17,7 +17,7 @@ from ..core.votes import Cause, Tally, unknown
 from ..engines.base import EarLink, Link, WireEngine
 from .base import Settled, Watch
 
-PING_EVERY = 15.0
+PING_EVERY = 30.0
 """Seconds after which a subscription is asked whether it stands, and for which it may be silent then."""
 
 

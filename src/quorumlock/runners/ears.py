@@ -15,7 +15,7 @@ from ..events import logger
 from .base import Settled
 from .cable import Bell, Strand, connect
 
-LONGEST_NAP = 15.0
+LONGEST_NAP = 30.0
 ATTACHED_WITHIN = 0.2
 """Seconds for a server to say that we are subscribed."""
 

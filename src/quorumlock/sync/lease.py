@@ -35,7 +35,12 @@ class Lease(LeaseBase[threading.Event]):
     def release(self) -> None:
         """Gives the lock back. Quiet if it was released before, or is somebody else's by now."""
         if self._close():
-            self._released(self._locker._run(self._releasing()))
+            try:
+                tally = self._locker._run(self._releasing())
+            except BaseException:
+                self._given_up()
+                raise
+            self._released(tally)
 
     def _owned_by(self, thread: threading.Thread) -> None:
         """Renewal ends with this thread."""

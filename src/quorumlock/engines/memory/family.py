@@ -142,7 +142,8 @@ class Family(Locks):
         for (lock, fence_key), queue in zip(pairs, queues, strict=True):
             holder = self._text(lock)
             if holder is not None and holder != token:
-                place = self._enqueue(queue, member, order, clamp, int(patience_ms)) if member else 0
+                came = self._came(queue, member, order, clamp)
+                place = self._enqueue(queue, member, came, int(patience_ms)) if member else 0
                 return [0, self._pttl(lock), self._fence(fence_key), place]
             if holder is None and self._get(lock) is not None:
                 return [OTHER_KIND]
@@ -206,35 +207,65 @@ class Family(Locks):
         stored = self._text(key)
         if stored is None and self._get(key) is not None:
             return [OTHER_KIND]
-        version, known = int(asked), fence_of(stored)
+        words = (stored or b"0 0 ").split(b" ", 2)
+        version, known, entered, held = int(asked), int(words[0]), int(words[1]), words[2]
         if verb == b"get":
-            return [1, known, (stored or b" ").partition(b" ")[2]]
+            return [1, known, held]
         if verb == b"swap":
             if known != version:
                 return [CHANGED, known]
-            version = max(version + 1, self._now_us())
-        elif known > version:
-            return [CHANGED, known]
-        self._set(key, b"%d " % version + value, int(ttl_ms))
-        return [1, version]
+            known = max(version + 1, self._now_us())
+        elif known > version or entered > version:
+            return [CHANGED, max(known, entered)]
+        elif verb == b"enter":
+            entered, value = version, held
+        else:
+            known = version
+        self._set(key, b"%d %d " % (known, entered) + value, int(ttl_ms))
+        return [1, known, value] if verb == b"enter" else [1, known]
+
+    def _break(self, keys: list[bytes], argv: list[bytes]) -> Reply:
+        lock, fence_key, marker, broken_key, readers_key, queue = keys
+        refusal = self._not_standing(self._text(marker), argv[-1])
+        if refusal and refusal[0] == STRANGER:
+            return refusal
+        holder = self._text(lock)
+        if holder is None and self._get(lock) is not None:
+            return [OTHER_KIND]
+        self._data.pop(lock, None)
+        self._data.pop(readers_key, None)
+        fence_ttl_ms, broken_ttl_ms, known, channel, _ = argv
+        fence = max(self._fence(fence_key), int(known)) + 1
+        self._set(fence_key, b"%d" % fence, int(fence_ttl_ms))
+        self._set(broken_key, b"%d" % fence, int(broken_ttl_ms))
+        self._tell(queue, channel, b"")
+        return [ABSENT] if holder is None else [1, fence]
 
     # The queue.
 
     def _turn(self, lock: bytes, fence_key: bytes, queue_key: bytes, argv: list[bytes], left_ms: int) -> Reply:
         """The answer to whoever has to wait; None: the lock is free, and theirs."""
-        token, ttl_ms, _, _, clamp, _, member, order, patience_ms, strict, grace_ms, channel, shared, _ = argv
+        token, ttl_ms, _, _, clamp, _, member, order, patience_ms, *flags, _ = argv
+        strict, grace_ms, channel, shared, again = (
+            flags[0] == b"1",
+            int(flags[1]),
+            flags[2],
+            flags[3],
+            flags[4] == b"1",
+        )
         now_ms = self._now_us() // 1000
-        queue = self._sorted(queue_key)
-        over = sorted((score, one) for one, score in queue.items() if -now_ms <= score <= -1)
-        for _, one in over[:100]:
-            self._unqueue(queue_key, one[2:])
-        came = self._came(queue_key, member, order, clamp)
         holder = self._text(lock)
         readers = shared == b"1" and holder == READERS
-        place = wait_ms = 0
-        if holder is not None and holder != token and not readers:
+        free = holder in (None, token) or readers
+        if again or (strict and free):
+            over = sorted((score, one) for one, score in self._sorted(queue_key).items() if -now_ms <= score <= -1)
+            for _, one in over[:100]:
+                self._unqueue(queue_key, one[2:])
+        came = self._came(queue_key, member, order, clamp) if again else self._clamped(order, clamp)
+        wait_ms = 0
+        if not free:
             wait_ms = left_ms or 1
-        elif strict == b"1" and holder != token:
+        elif strict and holder != token:
             while True:
                 queue = self._sorted(queue_key)
                 heads = [one for one in self._heads(queue_key) if shared == b"0" or not one.endswith(b"~r")]
@@ -243,32 +274,35 @@ class Family(Locks):
                 if readers:
                     wait_ms = max(1, left_ms)
                     break
+                if not again:
+                    wait_ms = grace_ms
+                    break
                 where, _, id_ = heads[0].partition(b":")
                 if not where or self._publish(channel + where, id_):
                     until_ms = -int(queue.get(b"u:" + heads[0], 0))
-                    wait_ms = max(1, min(until_ms - now_ms, int(grace_ms)))
+                    wait_ms = max(1, min(until_ms - now_ms, grace_ms))
                     queue[b"u:" + heads[0]] = -(now_ms + wait_ms)
                     break
                 self._unqueue(queue_key, heads[0])
-        if member:
-            place = self._enqueue(queue_key, member, order, clamp, int(patience_ms) if wait_ms else int(ttl_ms))
+        place = 0
+        lasts_ms = int(patience_ms) if wait_ms else int(ttl_ms)
+        if member and (strict or wait_ms):
+            place = self._enqueue(queue_key, member, came, lasts_ms)
+        elif member and again and b"u:" + member in self._sorted(queue_key):
+            self._sorted(queue_key)[b"u:" + member] = -(now_ms + lasts_ms)
         return [0, wait_ms, self._fence(fence_key), place] if wait_ms else None
 
     def _came(self, queue_key: bytes, member: bytes, order: bytes, clamp: bytes) -> int:
         """When it came; it keeps the place it was given."""
         return int(self._sorted(queue_key).get(member, self._clamped(order, clamp)))
 
-    def _enqueue(self, queue_key: bytes, member: bytes, order: bytes, clamp: bytes, lasts_ms: int) -> int:
+    def _enqueue(self, queue_key: bytes, member: bytes, came: int, lasts_ms: int) -> int:
         """Gives how many are in front of it."""
-        came, queue, left_ms = (
-            self._came(queue_key, member, order, clamp),
-            self._sorted(queue_key),
-            self._pttl(queue_key),
-        )
+        queue, left_ms = self._sorted(queue_key), self._pttl(queue_key)
         queue[member] = came
         queue[b"u:" + member] = -(self._now_us() // 1000 + lasts_ms)
         if left_ms < lasts_ms:
-            self._set(queue_key, queue, lasts_ms + 1000)
+            self._set(queue_key, queue, 2 * lasts_ms + 1000)
         return sum(0 <= score < came for score in queue.values())
 
     def _heads(self, queue_key: bytes) -> list[bytes]:

@@ -159,22 +159,6 @@ class Locks(Keys):
                 said += b"y"
         return [1, said]
 
-    def _break(self, keys: list[bytes], argv: list[bytes]) -> Reply:
-        lock, fence_key, marker, broken_key, readers_key = keys
-        refusal = self._not_standing(self._text(marker), argv[-1])
-        if refusal and refusal[0] == STRANGER:
-            return refusal
-        holder = self._text(lock)
-        if holder is None and self._get(lock) is not None:
-            return [OTHER_KIND]
-        self._data.pop(lock, None)
-        self._data.pop(readers_key, None)
-        fence_ttl_ms, broken_ttl_ms, known, _ = argv
-        fence = max(self._fence(fence_key), int(known)) + 1
-        self._set(fence_key, b"%d" % fence, int(fence_ttl_ms))
-        self._set(broken_key, b"%d" % fence, int(broken_ttl_ms))
-        return [ABSENT] if holder is None else [1, fence]
-
     def _look(self, keys: list[bytes], argv: list[bytes]) -> Reply:
         lock, fence_key, marker = keys
         refusal = self._not_standing(self._text(marker), argv[-1])

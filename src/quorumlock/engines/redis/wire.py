@@ -15,6 +15,7 @@ from ...core.requests import (
     AcquireAll,
     AcquireAny,
     Break,
+    CellEnter,
     CellGet,
     CellPut,
     CellSwap,
@@ -101,6 +102,7 @@ class Wire:
             Look: self._look,
             Inspect: self._inspect,
             CellGet: lambda ask: self._cell(ask.name, "get"),
+            CellEnter: lambda ask: self._cell(ask.name, "enter", ask.fence, b"", ask.ttl_ms),
             CellSwap: lambda ask: self._cell(ask.name, "swap", ask.version, ask.value, ask.ttl_ms),
             CellPut: lambda ask: self._cell(ask.name, "put", ask.version, ask.value, ask.ttl_ms),
             Scan: self._scan,
@@ -188,7 +190,8 @@ class Wire:
         return ("EVALSHA", scripts.QUEUE.sha, 4, *keys, queue, *told, *turn, b"")
 
     def _turn(self, ticket: Ticket | None, strict: bool, shared: bool = False) -> Arguments:
-        return (*_place(ticket), int(strict), self._grace_ms, self.channel, int(shared))
+        again = ticket is not None and ticket.again
+        return (*_place(ticket), int(strict), self._grace_ms, self.channel, int(shared), int(again))
 
     def _acquire_any(self, ask: AcquireAny) -> Arguments:
         keys = self._pairs(ask.names)
@@ -255,7 +258,10 @@ class Wire:
 
     def _break(self, ask: Break) -> Arguments:
         name = ask.name
-        keys = (*self._pairs([name]), f"{self._broken_key}{name}}}", f"{self._readers_key}{name}}}")
+        keys = (
+            *self._pairs([name]), f"{self._broken_key}{name}}}", f"{self._readers_key}{name}}}",
+            f"{self._queue_key}{name}}}",
+        )  # fmt: skip
         return (
             "EVALSHA",
             scripts.BREAK.sha,
@@ -264,6 +270,7 @@ class Wire:
             self._fence_ttl_ms,
             self._broken_ttl_ms,
             ask.fence,
+            self.channel,
             b"",
         )
 

@@ -1,4 +1,4 @@
-"""What a file answers to each request.
+"""What a file answers to requests for one lock. (Several at once: `family.py`; shared ones: also `readers.py`.)
 
 **Whose time is it?** A lease ends at an instant of the holder's boot clock. Processes of the same boot (and time
 namespace) compare it with their own. To all others, and to everybody after a reboot, the number says nothing, and
@@ -19,14 +19,16 @@ frozen virtual machine that is thawed) knows the end of its validity by its own 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import time
+from typing import NamedTuple
 
 from ...core.requests import (
+    READER,
     Acquire,
     Break,
     Close,
     Confirm,
+    Downgrade,
     Extend,
     Heal,
     Initialise,
@@ -35,49 +37,33 @@ from ...core.requests import (
     Leave,
     Look,
     Release,
-    Request,
     Survey,
+    Ticket,
 )
 from ...core.votes import GRANTED, REFUSED, Answer, Cause, of_each
 from .boot import Boot, ends_ms, now_ms
 from .fences import Fences
-from .tickets import LEFT, Line, Tickets, again_ms
-
-PRUNE_EVERY = 1000
-PRUNE_MOST = 1000
-"""So many rows at once: a transaction is short, also in a file that was neglected."""
+from .pruning import Pruning
+from .readers import READERS, Readers
+from .tickets import Line, Tickets, again_ms
 
 CLOSED = "ql:closed"
 """The token of a lock that stays closed after its release: nobody's."""
 
 AGREED = Answer(GRANTED, Cause.AGREED)
 ABSENT = Answer(REFUSED, Cause.ABSENT)
+CHANGED = Answer(REFUSED, Cause.CHANGED)
 
 _FIND = "SELECT token, fence, expires_ms, ttl_ms, boot FROM leases WHERE name = ?"
-_STORE = "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?)"
+_STORE = """INSERT OR REPLACE INTO leases (name, token, fence, expires_ms, ttl_ms, boot, since_us, card)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 _RENEW = "UPDATE leases SET expires_ms = ?, ttl_ms = ?, boot = ? WHERE name = ?"
 _SHUT = """UPDATE leases SET token = ?, expires_ms = ?, ttl_ms = ?, boot = ?
     WHERE name = ? AND token = ? AND (boot <> ? OR expires_ms > ?)"""
 _SEEN = "SELECT until_ms FROM sightings WHERE name = ? AND boot = ? AND token = ? AND expires_ms = ?"
 _SEE = "INSERT OR REPLACE INTO sightings VALUES (?, ?, ?, ?, ?)"
-
-_PRUNABLE = f"""SELECT EXISTS (SELECT 1 FROM leases WHERE boot <> :boot OR expires_ms <= :now)
-    OR EXISTS (SELECT 1 FROM sightings) OR EXISTS (SELECT 1 FROM tickets WHERE {LEFT} <= 0)"""
-_PRUNE = (
-    """DELETE FROM leases WHERE name IN
-        (SELECT name FROM leases WHERE boot = :boot AND expires_ms <= :now LIMIT :most)""",
-    """INSERT OR REPLACE INTO sightings
-        SELECT name, :boot, token, expires_ms, :now + max(ttl_ms, :max_ttl) FROM leases AS l
-        WHERE boot <> :boot AND NOT EXISTS (SELECT 1 FROM sightings AS s WHERE s.name = l.name AND s.boot = :boot
-            AND s.token = l.token AND s.expires_ms = l.expires_ms) LIMIT :most""",
-    """DELETE FROM leases WHERE name IN (SELECT l.name FROM leases AS l JOIN sightings AS s ON s.name = l.name
-        AND s.boot = :boot AND s.token = l.token AND s.expires_ms = l.expires_ms
-        WHERE l.boot <> :boot AND s.until_ms <= :now LIMIT :most)""",
-    """DELETE FROM sightings WHERE NOT EXISTS
-        (SELECT 1 FROM leases AS l WHERE l.name = sightings.name AND l.token = sightings.token)""",
-    f"""DELETE FROM tickets WHERE (name, ticket) IN
-        (SELECT name, ticket FROM tickets WHERE {LEFT} <= 0 LIMIT :most)""",
-)
+_UNSHARE = """DELETE FROM leases WHERE name = :name AND token = :readers
+    AND NOT EXISTS (SELECT 1 FROM readers WHERE name = :name)"""
 
 
 class Row(NamedTuple):
@@ -91,122 +77,141 @@ class Row(NamedTuple):
 class Leases:
     """The leases of a file, seen through one connection. Errors leave it in any state: it is then closed."""
 
-    def __init__(self, cursor: sqlite3.Cursor, fences: Fences, boot: Boot, prefix: str, max_ttl_ms: int) -> None:
+    def __init__(
+        self,
+        cursor: sqlite3.Cursor,
+        fences: Fences,
+        tickets: Tickets,
+        pruning: Pruning,
+        boot: Boot,
+        prefix: str,
+        max_ttl_ms: int,
+    ) -> None:
         self._cursor = cursor
         self._fences = fences
-        self._tickets = Tickets(cursor, boot)
+        self._tickets = tickets
+        self._pruning = pruning
+        self._readers = Readers(cursor, boot, max_ttl_ms)
         self._clock = boot.clock
         self._prefix = prefix
         self._max_ttl_ms = max_ttl_ms
-        self._grants = 0
 
-    def answer(self, request: Request) -> Answer:
-        return _ANSWERS[type(request)](self, request)
-
-    def prune(self) -> None:
-        """Deletes what expired and was never asked for again; takes the write lock only if there is any."""
-        try:
-            self._prune()
-        except sqlite3.Error:
-            # It can wait. If more is wrong than another writer, the request itself will meet it, and say so.
-            if self._cursor.connection.in_transaction:
-                self._cursor.execute("ROLLBACK")
-
-    def _prune(self) -> None:
-        self._cursor.execute(_PRUNABLE, self._tickets.now())
-        if not self._cursor.fetchall()[0][0]:
-            return
-        self._cursor.execute("BEGIN IMMEDIATE")
-        # The clock is read after that: no row can be younger than "now".
-        known = self._tickets.now() | {"max_ttl": self._max_ttl_ms, "most": PRUNE_MOST}
-        for statement in _PRUNE:
-            self._cursor.execute(statement, known)
-        self._cursor.execute("COMMIT")
-
-    def _nothing(self, _: Join | Survey | Close | Initialise) -> Answer:
+    def nothing(self, _: Join | Survey | Close | Initialise) -> Answer:
         """Whoever can ask has opened the file, and thereby made it."""
         return AGREED
 
-    def _acquire(self, request: Acquire) -> Answer:
-        if request.strict or request.ticket is not None:
+    def acquire(self, request: Acquire) -> Answer:
+        if request.strict or request.ticket is not None or request.shared:
             return self._acquire_in_turn(request)
         name = self._prefix + request.name
         row = self._find(name)
         if row is not None and row.token != request.token and (left_ms := self._left_ms(name, row)):
-            return _held(row, left_ms)  # by a plain read, which waits for nobody and hinders nobody
+            return held(row, left_ms)  # by a plain read, which waits for nobody and hinders nobody
         fence, row, left_ms = self._begin(name)
         if row is not None and left_ms:
             self._cursor.execute("COMMIT")
-            return Answer(GRANTED, Cause.AGREED, row.fence) if row.token == request.token else _held(row, left_ms)
+            return Answer(GRANTED, Cause.AGREED, row.fence) if row.token == request.token else held(row, left_ms)
         return self._grant(name, request, fence)
 
     def _acquire_in_turn(self, request: Acquire) -> Answer:
-        """For whoever waits in the queue, or does not overtake those who do."""
-        name, ticket = self._prefix + request.name, request.ticket
+        """For whoever waits in the queue, or does not overtake those who do; and for whoever shares."""
+        name, ticket, shared = self._prefix + request.name, request.ticket, request.shared
         row = self._find(name)
-        if row is None or row.token != request.token:
-            left_ms = 0 if row is None else self._left_ms(name, row)
+        if row is None or not self._has(name, row, request.token):
+            barred = row is not None and not (shared and row.token == READERS)
+            left_ms = self._left_ms(name, row) if row is not None and barred else 0
             if left_ms is not None:
-                line = self._tickets.line(name, ticket)
+                line = self._tickets.line(name, ticket, shared)
                 if line.fresh and (left_ms or (request.strict and line.place)):
-                    return _waits(request, self._fences.last() if row is None else row.fence, left_ms, line)
+                    return waits(ticket, self._fences.last() if row is None else row.fence, left_ms, line)
         fence, row, left_ms = self._begin(name)
-        if row is not None and left_ms and row.token == request.token:
+        if row is not None and left_ms and self._has(name, row, request.token):
             self._cursor.execute("COMMIT")
             return Answer(GRANTED, Cause.AGREED, row.fence)
-        line = self._tickets.line(name, ticket)
-        if left_ms or (request.strict and line.place):
+        beside = shared and row is not None and left_ms > 0 and row.token == READERS
+        line = self._tickets.line(name, ticket, shared)
+        if (left_ms and not beside) or (request.strict and line.place):
             if ticket is not None:
                 self._tickets.show(name, ticket, line)
             self._cursor.execute("COMMIT")
-            return _waits(request, fence - 1 if row is None else row.fence, left_ms, line)
+            wait_ms = 0 if beside else left_ms
+            return waits(ticket, fence - 1 if row is None else row.fence, wait_ms, line)
         if ticket is not None and line.stored is not None:
             self._tickets.leave(name, ticket.member)
-        return self._grant(name, request, fence)
+        if not shared:
+            return self._grant(name, request, fence)
+        # Not raised: the last that anybody was given, whatever the name; so not below that of the last who had it
+        # alone. Whoever has it alone later is given a higher one.
+        fence = row.fence if row is not None and beside else fence - 1
+        if not beside:
+            self._mark_shared(name, fence, request.ttl_ms)
+        self._readers.add(name, request.token, request.ttl_ms)
+        self._cursor.execute("COMMIT")
+        self._pruning.changes += 1
+        return Answer(GRANTED, Cause.AGREED, fence)
+
+    def _has(self, name: str, row: Row, token: str) -> bool:
+        """Was it granted to this token, whose request comes again?"""
+        return row.token == token or (row.token == READERS and self._readers.has(name, token))
 
     def _begin(self, name: str) -> tuple[int, Row | None, int]:
         """Begins a write transaction: the fence to take, who has the lock, and for how long; 0: it is free."""
-        if self._grants >= PRUNE_EVERY:
-            self._grants = 0
-            self.prune()
+        self._pruning.if_due()
         fence = self._fences.begin()
         row = self._find(name)
-        left_ms = 0 if row is None else self._left_ms(name, row)
-        if row is not None and left_ms is None:
-            left_ms = self._see(name, row)
-        return fence, row, left_ms or 0
+        return fence, row, 0 if row is None else self._settled_ms(name, row)
+
+    def _settled_ms(self, name: str, row: Row) -> int:
+        """Within a transaction: what is left of a lease; one of another clock is noted. 0: it is over."""
+        left_ms = self._left_ms(name, row)
+        if left_ms is None:
+            left_ms = self._readers.see(name) if row.token == READERS else self._see(name, row)
+        if not left_ms and row.token == READERS:
+            self._readers.clear(name)  # whoever shares it next does so without them
+        return left_ms
 
     def _grant(self, name: str, request: Acquire, fence: int) -> Answer:
         self._fences.take(fence)
-        ends = ends_ms(request.ttl_ms)
-        self._cursor.execute(_STORE, (name, request.token, fence, ends, request.ttl_ms, self._clock))
+        self._store(name, request.token, fence, request.ttl_ms, request.card)
         self._cursor.execute("COMMIT")
-        self._grants += 1
+        self._pruning.changes += 1
         return Answer(GRANTED, Cause.AGREED, fence)
 
-    def _confirm(self, request: Confirm) -> Answer:
+    def _store(self, name: str, token: str, fence: int, ttl_ms: int, card: str) -> None:
+        since_us = time.time_ns() // 1000
+        self._cursor.execute(_STORE, (name, token, fence, ends_ms(ttl_ms), ttl_ms, self._clock, since_us, card))
+
+    def _mark_shared(self, name: str, fence: int, ttl_ms: int) -> None:
+        """It is of no clock: no look at this row alone says whether it is over."""
+        self._cursor.execute(_STORE, (name, READERS, fence, 0, ttl_ms, "", 0, ""))
+
+    def confirm(self, request: Confirm) -> Answer:
         """One node always agrees with itself: there is nothing to raise."""
         row = self._find(self._prefix + request.name)
         if row is None or row.token != request.token or not request.fence <= request.granted == row.fence:
-            return Answer(REFUSED, Cause.CHANGED)
+            return CHANGED
         return Answer(GRANTED, Cause.AGREED, row.fence)
 
-    def _extend(self, request: Extend) -> Answer:
+    def extend(self, request: Extend) -> Answer:
         self._cursor.execute("BEGIN IMMEDIATE")
         causes = [self._renew(kept, request.shorten) for kept in request.leases]
         self._cursor.execute("COMMIT")
         return of_each(causes)
 
-    def _heal(self, request: Heal) -> Answer:
+    def heal(self, request: Heal) -> Answer:
         """Here no node forgets: what is absent was released, broken or is over, and stays so."""
-        return self._extend(Extend(request.leases))
+        return self.extend(Extend(request.leases))
 
     def _renew(self, kept: Kept, shorten: bool) -> Cause:
         name = self._prefix + kept.name
         row = self._find(name)
         if row is None:
             return Cause.ABSENT
-        is_over = row.boot == self._clock and row.expires_ms <= now_ms()
+        if row.token == READERS:
+            if kept.token.startswith(READER):
+                return self._readers.renew(name, kept, shorten)
+            return Cause.ABSENT if self._readers.left_ms(name) == 0 else Cause.HELD
+        is_over = self._is_over(row)
         if row.token != kept.token or is_over:
             return Cause.ABSENT if is_over else Cause.HELD
         ends = ends_ms(kept.ttl_ms)
@@ -214,7 +219,9 @@ class Leases:
             self._cursor.execute(_RENEW, (ends, kept.ttl_ms, self._clock, name))
         return Cause.AGREED
 
-    def _release(self, request: Release) -> Answer:
+    def release(self, request: Release) -> Answer:
+        if request.token.startswith(READER):
+            return self._unread(request)
         name = self._prefix + request.name
         if request.ticket and request.wake:
             # It went with the grant, as a rule. First: if another process writes just now, all of this is asked
@@ -223,12 +230,43 @@ class Leases:
         if request.stay_ms and self._shut(name, request):
             return AGREED
         self._cursor.execute("DELETE FROM leases WHERE name = ? AND token = ?", (name, request.token))
-        if self._cursor.rowcount:
-            return AGREED
+        return AGREED if self._cursor.rowcount else self._not_mine(name)
+
+    def _not_mine(self, name: str) -> Answer:
+        """To whoever releases what it does not have."""
         row = self._find(name)
         if row is None or (left_ms := self._left_ms(name, row)) == 0:
             return ABSENT
-        return _held(row, left_ms or self._wait_ms(row))
+        return held(row, left_ms or self._wait_ms(row))
+
+    def _unread(self, request: Release) -> Answer:
+        """The end of one who shares; with the last of them the lock is free."""
+        name = self._prefix + request.name
+        self._cursor.execute("BEGIN IMMEDIATE")
+        if request.ticket and request.wake:
+            self._tickets.leave(name, request.ticket)
+        gone = self._readers.leave(name, request.token)
+        if gone:
+            self._cursor.execute(_UNSHARE, {"name": name, "readers": READERS})
+        self._cursor.execute("COMMIT")
+        return AGREED if gone else self._not_mine(name)
+
+    def downgrade(self, request: Downgrade) -> Answer:
+        """From now on the lock is shared, and nobody had it in between. Its fence stays."""
+        name = self._prefix + request.name
+        self._cursor.execute("BEGIN IMMEDIATE")
+        row = self._find(name)
+        if row is None or row.token != request.token or self._is_over(row):
+            known = row is not None and row.token == READERS and self._readers.has(name, request.reader)
+            self._cursor.execute("COMMIT")
+            return Answer(GRANTED, Cause.AGREED, row.fence) if known and row is not None else CHANGED
+        if request.ticket:
+            self._tickets.leave(name, request.ticket)
+        self._mark_shared(name, row.fence, request.ttl_ms)
+        self._readers.clear(name)
+        self._readers.add(name, request.reader, request.ttl_ms)
+        self._cursor.execute("COMMIT")
+        return Answer(GRANTED, Cause.AGREED, row.fence)
 
     def _shut(self, name: str, request: Release) -> bool:
         """Keeps a lock closed that is released: from now on it is nobody's. One that is over stays so."""
@@ -241,11 +279,11 @@ class Leases:
         )  # fmt: skip
         return self._cursor.rowcount > 0
 
-    def _leave(self, request: Leave) -> Answer:
+    def leave(self, request: Leave) -> Answer:
         self._tickets.leave(self._prefix + request.name, request.ticket)
         return AGREED
 
-    def _break(self, request: Break) -> Answer:
+    def break_(self, request: Break) -> Answer:
         name = self._prefix + request.name
         if self._is_free(name):
             return ABSENT
@@ -254,16 +292,19 @@ class Leases:
         if not self._cursor.rowcount:
             self._cursor.execute("ROLLBACK")
             return ABSENT
+        self._readers.clear(name)
         self._fences.take(fence)
         self._cursor.execute("COMMIT")
         return Answer(GRANTED, Cause.AGREED, fence)
 
-    def _look(self, request: Look) -> Answer:
+    def look(self, request: Look) -> Answer:
         name = self._prefix + request.name
         row = self._find(name)
         if row is None or (left_ms := self._left_ms(name, row)) == 0:
             return Answer(GRANTED, Cause.AGREED, self._fences.last())
-        return _held(row, left_ms or self._wait_ms(row))
+        if request.shared and row.token == READERS:
+            return Answer(GRANTED, Cause.AGREED, row.fence)
+        return held(row, left_ms or self._wait_ms(row))
 
     def _is_free(self, name: str) -> bool:
         row = self._find(name)
@@ -278,12 +319,18 @@ class Leases:
         """What is left of a lease; 0: it is over; None: it is of another clock, and was not seen before."""
         until_ms = row.expires_ms
         if row.boot != self._clock:
+            if row.token == READERS:
+                return self._readers.left_ms(name)
             self._cursor.execute(_SEEN, (name, self._clock, row.token, row.expires_ms))
             seen = self._cursor.fetchall()
             if not seen:
                 return None
             (until_ms,) = seen[0]
         return max(0, until_ms - now_ms())
+
+    def _is_over(self, row: Row) -> bool:
+        """Is it, by the clock that we share? Then its holder has nothing left to renew."""
+        return row.boot == self._clock and row.expires_ms <= now_ms()
 
     def _see(self, name: str, row: Row) -> int:
         """Within the transaction that read the row: notes it, and gives how long to wait from now."""
@@ -296,27 +343,10 @@ class Leases:
         return max(self._max_ttl_ms, row.ttl_ms)
 
 
-def _held(row: Row, left_ms: int) -> Answer:
+def held(row: Row, left_ms: int) -> Answer:
     return Answer(REFUSED, Cause.HELD, row.fence, left_ms)
 
 
-def _waits(request: Acquire, fence: int, left_ms: int, line: Line) -> Answer:
+def waits(ticket: Ticket | None, fence: int, left_ms: int, line: Line) -> Answer:
     """It is held, or free and somebody else's turn."""
-    wait_ms = again_ms(request.ticket, left_ms or line.wait_ms)
-    return Answer(REFUSED, Cause.HELD, fence, wait_ms, place=line.place)
-
-
-_ANSWERS: dict[type[Request], Callable[[Leases, Any], Answer]] = {
-    Join: Leases._nothing,
-    Acquire: Leases._acquire,
-    Confirm: Leases._confirm,
-    Extend: Leases._extend,
-    Heal: Leases._heal,
-    Release: Leases._release,
-    Leave: Leases._leave,
-    Break: Leases._break,
-    Look: Leases._look,
-    Survey: Leases._nothing,
-    Close: Leases._nothing,
-    Initialise: Leases._nothing,
-}
+    return Answer(REFUSED, Cause.HELD, fence, again_ms(ticket, left_ms or line.wait_ms), place=line.place)

@@ -1,17 +1,21 @@
 """What is in the file, and how a new one is made.
 
 leases: who holds what, until when. `expires_ms` is an instant of the boot clock `boot`, and means nothing to
-readers of another one; see `leases.py`. Rows of locks that were released are deleted.
+readers of another one; see `leases.py`. Rows of locks that were released are deleted. `since_us` (wall clock) and
+`card` are for people who ask who holds it.
 sightings: when a boot clock first saw a lease of another one, and until when it waits for it.
+readers, reader_sightings: the same for those who share a lock, whose row in `leases` says only that it is shared;
+see `readers.py`.
 tickets: who waits for what, in which order; see `tickets.py`.
+cells: small values; see `cells.py`.
 meta: one row, the fence; see `fences.py`.
 
-A table that came later is added to a file that lacks it, and the format stays: whoever does not know the table does
-no harm to those who do, so that old and new versions may use the file at the same time.
+What came later is added to a file that lacks it, whoever holds something there, and the format stays.
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
 
 from . import fences, troubles
@@ -23,7 +27,8 @@ FORMAT = 1
 _TABLES = (
     """CREATE TABLE leases (
         name TEXT PRIMARY KEY, token TEXT NOT NULL, fence INTEGER NOT NULL,
-        expires_ms INTEGER NOT NULL, ttl_ms INTEGER NOT NULL, boot TEXT NOT NULL
+        expires_ms INTEGER NOT NULL, ttl_ms INTEGER NOT NULL, boot TEXT NOT NULL,
+        since_us INTEGER NOT NULL DEFAULT 0, card TEXT NOT NULL DEFAULT ''
     ) WITHOUT ROWID""",
     """CREATE TABLE sightings (
         name TEXT, boot TEXT, token TEXT NOT NULL, expires_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL,
@@ -38,11 +43,28 @@ _LATER = {
         name TEXT, ticket TEXT, order_us INTEGER NOT NULL, expires_ms INTEGER NOT NULL, boot TEXT NOT NULL,
         wall_ms INTEGER NOT NULL, PRIMARY KEY (name, ticket)
     ) WITHOUT ROWID""",
+    "readers": """CREATE TABLE readers (
+        name TEXT, token TEXT, expires_ms INTEGER NOT NULL, ttl_ms INTEGER NOT NULL, boot TEXT NOT NULL,
+        PRIMARY KEY (name, token)
+    ) WITHOUT ROWID""",
+    "reader_sightings": """CREATE TABLE reader_sightings (
+        name TEXT, token TEXT, boot TEXT, expires_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL,
+        PRIMARY KEY (name, token, boot)
+    ) WITHOUT ROWID""",
+    # The value stands last: to see whether a cell is over, nobody reads a megabyte.
+    "cells": """CREATE TABLE cells (
+        name TEXT PRIMARY KEY, version INTEGER NOT NULL, expires_ms INTEGER NOT NULL, boot TEXT NOT NULL,
+        wall_ms INTEGER NOT NULL, value BLOB NOT NULL
+    )""",
+}
+_LATER_COLUMNS = {
+    "since_us": "ALTER TABLE leases ADD COLUMN since_us INTEGER NOT NULL DEFAULT 0",
+    "card": "ALTER TABLE leases ADD COLUMN card TEXT NOT NULL DEFAULT ''",
 }
 
 # One statement, one snapshot: a file that is being made by another process is seen before or after, never between.
-_WHOSE = """SELECT application_id, user_version, (SELECT group_concat(name, ' ') FROM sqlite_master)
-    FROM pragma_application_id, pragma_user_version"""
+_WHOSE = """SELECT application_id, user_version, (SELECT group_concat(name, ' ') FROM sqlite_master),
+    (SELECT sql FROM sqlite_master WHERE name = 'leases') FROM pragma_application_id, pragma_user_version"""
 
 
 def prepare(db: sqlite3.Connection, cursor: sqlite3.Cursor, path: str, boot: Boot) -> None:
@@ -72,7 +94,7 @@ def prepare(db: sqlite3.Connection, cursor: sqlite3.Cursor, path: str, boot: Boo
 def _missing(cursor: sqlite3.Cursor, path: str) -> tuple[str, ...]:
     """How to make what is not there: everything, what came later, or nothing."""
     cursor.execute(_WHOSE)
-    application, version, tables = cursor.fetchall()[0]
+    application, version, tables, leases = cursor.fetchall()[0]
     if application == APPLICATION and version > FORMAT:
         raise troubles.newer(path, version, FORMAT)
     found = (tables or "").split()
@@ -80,4 +102,8 @@ def _missing(cursor: sqlite3.Cursor, path: str) -> tuple[str, ...]:
         return (*_TABLES, *_LATER.values())
     if application != APPLICATION or version < 1:
         raise troubles.foreign(path)
-    return tuple(statement for name, statement in _LATER.items() if name not in found)
+    columns = re.findall(r"\w+", leases) if leases else list(_LATER_COLUMNS)  # a damaged file is left as it is
+    return (
+        *(statement for name, statement in _LATER.items() if name not in found),
+        *(statement for name, statement in _LATER_COLUMNS.items() if name not in columns),
+    )

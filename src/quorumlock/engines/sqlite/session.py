@@ -4,15 +4,44 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
+from typing import Any
 
-from ...core.requests import Request
+from ...core.requests import (
+    Acquire,
+    AcquireAll,
+    AcquireAny,
+    Break,
+    CellGet,
+    CellPut,
+    CellSwap,
+    Close,
+    Confirm,
+    ConfirmAll,
+    Downgrade,
+    Extend,
+    Heal,
+    Initialise,
+    Inspect,
+    Join,
+    Leave,
+    Look,
+    Release,
+    Request,
+    Scan,
+    Survey,
+)
 from ...core.votes import Answer
+from ...errors import Unsupported
 from . import place as places
 from . import schema
-from .boot import this_boot
+from .boot import Boot, this_boot
+from .cells import Cells
 from .fences import Fences
-from .leases import Leases
+from .looking import Looking
 from .place import Place
+from .pruning import Pruning
+from .tickets import Tickets
 
 
 class Session:
@@ -32,13 +61,45 @@ class Session:
         try:
             boot = this_boot()
             schema.prepare(self._db, self._cursor, place.text, boot)
-            fences = Fences(self._db, self._cursor, place.text, boot)
-            self._leases = Leases(self._cursor, fences, boot, prefix, max_ttl_ms)
-            self._leases.prune()
+            self._answers = self._prepared(place, boot, prefix, max_ttl_ms)
             self._identity = _identity(place.path)
         except BaseException:
             self.close()
             raise
+
+    def _prepared(
+        self, place: Place, boot: Boot, prefix: str, max_ttl_ms: int
+    ) -> dict[type[Request], Callable[[Any], Answer]]:
+        """Prunes the file; gives who answers what."""
+        cursor, fences = self._cursor, Fences(self._db, self._cursor, place.text, boot)
+        tickets = Tickets(cursor, boot)
+        pruning = Pruning(cursor, tickets, max_ttl_ms)
+        locks = Looking(cursor, fences, tickets, pruning, boot, prefix, max_ttl_ms)
+        cells = Cells(cursor, fences, pruning, boot, prefix)
+        pruning.now()
+        return {
+            Join: locks.nothing,
+            Acquire: locks.acquire,
+            AcquireAny: locks.acquire_any,
+            AcquireAll: locks.acquire_all,
+            Confirm: locks.confirm,
+            ConfirmAll: locks.confirm_all,
+            Downgrade: locks.downgrade,
+            Extend: locks.extend,
+            Heal: locks.heal,
+            Release: locks.release,
+            Leave: locks.leave,
+            Break: locks.break_,
+            Look: locks.look,
+            Inspect: locks.inspect,
+            Scan: locks.scan,
+            CellGet: cells.get,
+            CellSwap: cells.swap,
+            CellPut: cells.put,
+            Survey: locks.nothing,
+            Close: locks.nothing,
+            Initialise: locks.nothing,
+        }
 
     @property
     def inherited(self) -> bool:
@@ -50,8 +111,13 @@ class Session:
         return self._db.in_transaction
 
     def answer(self, request: Request) -> Answer:
+        answering = self._answers.get(type(request))
+        if answering is None:
+            raise Unsupported(
+                f"sqlite:{self._path}: this engine does not know the request {type(request).__name__}"
+            )
         self.in_use = True
-        answer = self._leases.answer(request)
+        answer = answering(request)
         self.in_use = False
         return answer
 

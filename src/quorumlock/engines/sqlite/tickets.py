@@ -12,6 +12,9 @@ afterwards has its old place again. (To show a ticket that is good for long need
 who read another one: in another time namespace, after a reboot, on systems that do not tell. They go by the wall
 clock, which is noted as well. It can be set: by so much a ticket lives shorter, or longer, up to 2 s. That would
 not do for leases. But tickets decide who is next, never whether a lock is free.
+
+**Readers.** The tickets of those who would share a lock end in "~r". They pass one another, but not one who came
+before them and wants it alone; who wants it alone passes nobody. So neither starves the other.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ _MINE = "FROM tickets WHERE name = :name AND ticket = :ticket"
 _LINE = f"""SELECT (SELECT order_us {_MINE}), (SELECT {LEFT} {_MINE}), count(*), min({LEFT}) FROM tickets
     WHERE name = :name AND {LEFT} > 0 AND (order_us, ticket) <
         (ifnull((SELECT order_us {_MINE}), :order), :ticket)"""
+_LINE_OF_READERS = f"{_LINE} AND substr(ticket, -2) <> '~r'"
+_MEMBERS = f"SELECT ticket FROM tickets WHERE name = :name AND {LEFT} > 0 ORDER BY order_us, ticket LIMIT :most"
 _SHOW = "INSERT OR REPLACE INTO tickets VALUES (:name, :ticket, :order, :expires, :boot, :expires_wall)"
 _TIDY = f"DELETE FROM tickets WHERE name = :name AND {LEFT} <= 0"
 _LEAVE = "DELETE FROM tickets WHERE name = ? AND ticket = ?"
@@ -64,9 +69,11 @@ class Tickets:
         """What it takes to tell who is alive."""
         return {"boot": self._clock, "now": now_ms(), "wall": _wall_ms()}
 
-    def line(self, name: str, ticket: Ticket | None) -> Line:
+    def line(self, name: str, ticket: Ticket | None, shared: bool = False) -> Line:
+        """The queue of a name; before whoever would share it (`shared`) stand only those who would not."""
         member, order = ("", LAST) if ticket is None else (ticket.member, ticket.order_us)
-        self._cursor.execute(_LINE, self.now() | {"name": name, "ticket": member, "order": order})
+        known = self.now() | {"name": name, "ticket": member, "order": order}
+        self._cursor.execute(_LINE_OF_READERS if shared else _LINE, known)
         stored, left_ms, place, wait_ms = self._cursor.fetchall()[0]
         fresh = ticket is None or (stored is not None and left_ms > _lasts_ms(ticket) * 3 // 4)
         return Line(place, wait_ms or 0, stored, fresh)
@@ -83,6 +90,11 @@ class Tickets:
 
     def leave(self, name: str, member: str) -> None:
         self._cursor.execute(_LEAVE, (name, member))
+
+    def members(self, name: str, most: int) -> tuple[str, ...]:
+        """Who waits, in order."""
+        self._cursor.execute(_MEMBERS, self.now() | {"name": name, "most": most})
+        return tuple(member for (member,) in self._cursor.fetchall())
 
 
 def again_ms(ticket: Ticket | None, wait_ms: int) -> int:

@@ -20,7 +20,7 @@ for i = 1, count do
       order = math.min(math.max(tonumber(order), now - clamp), now + clamp)
       order = string.format('%.0f', redis.call('ZSCORE', queue, member) or order)
       redis.call('ZADD', queue, order, member, -(math.floor(now / 1000) + ARGV[9]), 'u:' .. member)
-      if redis.call('PTTL', queue) < tonumber(ARGV[9]) then redis.call('PEXPIRE', queue, ARGV[9] + 1000) end
+      if redis.call('PTTL', queue) < tonumber(ARGV[9]) then redis.call('PEXPIRE', queue, 2 * ARGV[9] + 1000) end
       place = redis.call('ZCOUNT', queue, 0, '(' .. order)
     end
     local fence = tonumber(string.match(held[2 * i] or '', '^%d+')) or 0

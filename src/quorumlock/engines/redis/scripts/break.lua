@@ -1,5 +1,5 @@
--- KEYS lock, fence, marker, broken, readers
--- ARGV fence_ttl_ms, broken_ttl_ms, fence (the highest that is known of), marker
+-- KEYS lock, fence, marker, broken, readers, queue
+-- ARGV fence_ttl_ms, broken_ttl_ms, fence (the highest that is known of), channel, marker
 -- answers {1, fence} deleted · {-3} absent · {-1} stranger · {-4} another kind
 --
 -- Every lease whose fence lies below that in `broken` was forced open: it is not to be healed here, by a healing that
@@ -12,5 +12,6 @@ local fence = math.max(stored, tonumber(ARGV[3])) + 1
 local text = string.format('%.0f', fence)
 redis.call('SET', KEYS[2], text, 'PX', ARGV[1])
 redis.call('SET', KEYS[4], text, 'PX', ARGV[2])
+tell(KEYS[6], ARGV[4], '')
 if seen[1] then return {1, fence} end
 return {ABSENT}

@@ -1,0 +1,257 @@
+"""The contract of several locks at once: all or none, and what happens to one happens to all."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+import pytest
+
+from quorumlock import AsyncLease, LeaseClosed, LeaseLost, LockHeld, LossReason, NoQuorum
+from tests.live.tools import exists, keys
+
+from .grounds import RedisGround
+from .stage import Stage, case, held
+
+TTL = 0.4
+
+
+@case
+async def test_all_of_them_are_held(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    before = await held(theirs.lock("b", ttl=1))
+    await before.release()
+    lease = await held(ours.multi(["a", "b", "c"], ttl=1, note="moving"))
+    assert lease.fences.keys() == {"a", "b", "c"}
+    assert lease.fence == max(lease.fences.values())
+    assert lease.fences["b"] > before.fence
+    assert lease.note == "moving"
+    assert lease.slot is None
+    for name in "abc":
+        await stage.agrees(name, lease.token)
+        for locks in (ours, theirs):
+            assert await locks.lock(name, ttl=1).try_acquire() is None
+        assert await theirs.multi([name, "d"], ttl=1).try_acquire() is None
+    await lease.extend()
+    await lease.release()
+    for name in "abc":
+        await stage.agrees(name, None)
+        new = await held(theirs.lock(name, ttl=1))
+        assert new.fence > lease.fences[name]
+        await new.release()
+    with pytest.raises(LeaseClosed):
+        lease.check()
+
+
+@case
+async def test_all_or_none(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    for taken in "abc":
+        lease = await held(theirs.lock(taken, ttl=1))
+        assert await ours.multi(["a", "b", "c"], ttl=1).try_acquire() is None
+        with pytest.raises(LockHeld):
+            await ours.multi(["a", "b", "c"], ttl=1).acquire(timeout=0)
+        for name in {*"abc"} - {taken}:
+            await stage.agrees(name, None)
+        await stage.agrees(taken, lease.token)
+        await lease.release()
+
+
+@case
+async def test_one_name_is_allowed(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    async with ours.multi(["a"], ttl=1) as lease:
+        assert lease.fences == {"a": lease.fence}
+        assert await theirs.lock("a", ttl=1).try_acquire() is None
+        await lease.extend()
+    await (await held(theirs.lock("a", ttl=1))).release()
+
+
+@case
+async def test_a_waiter_gets_them_when_the_last_is_free(stage: Stage) -> None:
+    ours, theirs = await stage.connect(max_ttl=30), await stage.connect_patient()
+    leases = {name: await held(ours.lock(name, ttl=20)) for name in "ab"}
+    waiter = await stage.queue(theirs.multi(["a", "b"], ttl=20), 1, line="a")
+    await leases["a"].release()
+    await stage.wait_for_waiters("b", 1)
+    assert not waiter.done()
+    await leases["b"].release()
+    both = await asyncio.wait_for(waiter, 10)
+    await both.release()
+
+
+@case
+async def test_who_waits_for_several_does_not_keep_one_from_others(stage: Stage) -> None:
+    """It was told of one of them, and cannot use it: so whoever waits for that alone is told."""
+    ours, several, single = await stage.connect(max_ttl=30), await stage.connect_patient(), await stage.connect_patient()
+    leases = {name: await held(ours.lock(name, ttl=20)) for name in "ab"}
+    both = await stage.queue(several.multi(["a", "b"], ttl=20), 1, line="a")
+    waiter = await stage.queue(single.lock("a", ttl=20), 2)
+    await leases["a"].release()
+    one = await asyncio.wait_for(waiter, 10)
+    await one.release()
+    await leases["b"].release()
+    await (await asyncio.wait_for(both, 10)).release()
+
+
+@case
+async def test_who_gives_up_leaves_all_queues(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    leases = {name: await held(ours.lock(name, ttl=1)) for name in "ab"}
+    waiter = await stage.queue(theirs.multi(["a", "b"], ttl=1), 1, line="a")
+    waiter.cancel()
+    if stage.side == "asyncio":  # a thread cannot be cancelled
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+        await stage.wait_for_waiters("a", 0)
+        await stage.wait_for_waiters("b", 0)
+    for lease in leases.values():
+        await lease.release()
+
+
+@case
+async def test_sets_that_overlap_never_deadlock(stage: Stage) -> None:
+    lockers = [await stage.connect(), await stage.connect()]
+    sets = [["a", "b"], ["b", "c"], ["c", "a"], ["c", "b", "a"], ["b"], ["a", "c"]]
+    inside: set[str] = set()
+    fences: dict[str, list[int]] = {name: [] for name in "abc"}
+
+    async def work(index: int) -> None:
+        names = sets[index]
+        for _ in range(2):
+            random.shuffle(names)
+            lease = await lockers[index % 2].multi(list(names), ttl=1).acquire(timeout=60)
+            assert not inside & {*names}
+            inside.update(names)
+            for name, fence in lease.fences.items():
+                fences[name].append(fence)
+            await asyncio.sleep(0.002)
+            lease.check()
+            inside.difference_update(names)
+            await lease.release()
+
+    await asyncio.wait_for(asyncio.gather(*(work(index) for index in range(len(sets)))), 100)
+    for grown in fences.values():
+        assert grown == sorted(set(grown)), "the fences of each name grow"
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c"])
+def test_losing_one_is_losing_all(stage: Stage, name: str) -> None:
+    async def told(stage: Stage) -> None:
+        locks = await stage.connect()
+        lease = await held(locks.multi(["a", "b", "c"], ttl=1, keep=False))
+        await stage.agrees(name, lease.token)
+        stage.ground.delete(name)
+        with pytest.raises(LeaseLost) as lost:
+            await lease.extend()
+        assert lost.value.reason is LossReason.BROKEN
+        assert not lease.held
+        assert lease.lost.is_set()
+        await lease.release()
+        for one in "abc":
+            await stage.agrees(one, None)
+
+    stage.play(told)
+
+
+@pytest.mark.takes_time
+@case
+async def test_its_holder_learns_of_the_loss_of_any(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    told: list[AsyncLease] = []
+    lease = await held(ours.multi(["a", "b"], ttl=TTL, on_lost=told.append))
+    lost = lease.lost
+    await theirs.break_("b")
+    assert await stage.until(lost.is_set)
+    assert await stage.until(lambda: told)
+    with pytest.raises(LeaseLost) as why:
+        lease.check()
+    assert why.value.reason is LossReason.BROKEN
+    new = await theirs.lock("a", ttl=1).acquire(timeout=5)
+    await lease.release()
+    await new.extend()
+    await new.release()
+    assert len(told) == 1, "it is told once"
+
+
+@pytest.mark.takes_time
+@case
+async def test_all_are_kept(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    lease = await held(ours.multi(["a", "b", "c"], ttl=TTL))
+    started_at = time.monotonic()
+    while time.monotonic() - started_at < 2 * TTL:
+        for name in "abc":
+            assert await theirs.lock(name, ttl=1).try_acquire() is None
+        lease.check()
+        await asyncio.sleep(TTL / 10)
+    await lease.release()
+    for name in "abc":
+        await stage.agrees(name, None)
+
+
+@pytest.mark.takes_time
+@case
+async def test_what_is_not_kept_expires_as_a_whole(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    lease = await held(ours.multi(["a", "b"], ttl=0.2, keep=False))
+    new = await theirs.multi(["b", "a"], ttl=1).acquire(timeout=5)
+    assert all(new.fences[name] > lease.fences[name] for name in "ab")
+    with pytest.raises(LeaseLost):
+        lease.check()
+    await lease.release()
+    await new.extend()
+    await new.release()
+
+
+@pytest.mark.disagreement
+@case
+async def test_fences_of_nodes_that_differ_are_made_alike(stage: Stage) -> None:
+    """Each node knows of another last holder of another name."""
+    locks = await stage.connect()
+    await (await held(locks.multi(["a", "b"], ttl=1))).release()
+    for name in "ab":
+        await stage.agrees(name, None)
+    # Attempts that fail raise fences where they were granted: on the nodes that name nobody else.
+    for name, nodes in (("a", slice(stage.count // 2 + 1)), ("b", slice(stage.count // 2, None))):
+        stage.ground.take(name, 30_000, nodes)
+        assert await locks.lock(name, ttl=1).try_acquire() is None
+        stage.ground.delete(name, nodes)
+        await stage.agrees(name, None)
+    known = {name: max(stage.ground.fences(name)) for name in "ab"}
+    lease = await held(locks.multi(["a", "b"], ttl=1))
+    assert all(lease.fences[name] > known[name] for name in "ab")
+    for name in "ab":
+        agreeing = sum(fence == lease.fences[name] for fence in stage.ground.fences(name))
+        assert agreeing > stage.count // 2
+    await lease.release()
+
+
+@case
+async def test_a_lock_of_the_same_sound_is_another(stage: Stage) -> None:
+    """What a set of names is called in messages may be somebody's name."""
+    locks = await stage.connect()
+    lease = await held(locks.lock("a, b", ttl=1))
+    both = await held(locks.multi(["a", "b"], ttl=1))
+    await both.release()
+    await lease.release()
+
+
+@pytest.mark.redis_keys
+@pytest.mark.parametrize("bad", ["a", "b", "c"])
+def test_a_key_of_another_kind_is_told_and_nothing_half_written(stage: Stage, bad: str) -> None:
+    async def told(stage: Stage) -> None:
+        assert isinstance(stage.ground, RedisGround)
+        locks = await stage.connect()
+        for server in stage.ground.servers:
+            server.command("HSET", bad, "field", "value")
+        for attempt in (locks.multi(["a", "b", "c"], ttl=1).try_acquire, locks.lock(bad, ttl=1).try_acquire):
+            with pytest.raises(NoQuorum, match="another kind"):
+                await attempt()
+        for server in stage.ground.servers:
+            assert server.command("HGET", bad, "field") == b"$5\r\nvalue\r\n"
+            assert keys(server) == {bad, "ql:node"}
+            assert not any(exists(server, name) for name in {*"abc"} - {bad})
+
+    stage.play(told)

@@ -1,0 +1,197 @@
+"""The contract of read-write locks: many share one, or somebody has it alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from quorumlock import ConfigurationError
+
+from .stage import Stage, case, held
+
+
+@case
+async def test_many_share_it_and_nobody_has_it_alone_meanwhile(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    readers = [await held(locks.read_write("a").read(ttl=1)) for locks in (ours, theirs, ours, theirs)]
+    assert len({lease.token for lease in readers}) == 4
+    for lease in readers:
+        for locks in (ours, theirs):
+            assert await locks.read_write("a").write(ttl=1).try_acquire() is None
+            assert await locks.lock("a", ttl=1).try_acquire() is None
+        lease.check()
+        await lease.extend()
+        await lease.release()
+    writer = await held(theirs.read_write("a").write(ttl=1))
+    await writer.release()
+
+
+@pytest.mark.parametrize("kind", ["write", "lock", "multi"])
+def test_who_has_it_alone_excludes_readers(stage: Stage, kind: str) -> None:
+    """A writer has the lock of that name, and so has whoever takes that."""
+
+    async def told(stage: Stage) -> None:
+        ours, theirs = await stage.connect(), await stage.connect()
+        lock = {
+            "write": lambda: ours.read_write("a").write(ttl=1),
+            "lock": lambda: ours.lock("a", ttl=1),
+            "multi": lambda: ours.multi(["a", "b"], ttl=1),
+        }[kind]()
+        lease = await held(lock)
+        for locks in (ours, theirs):
+            assert await locks.read_write("a").read(ttl=1).try_acquire() is None
+            assert await locks.read_write("a").write(ttl=1).try_acquire() is None
+            assert await locks.lock("a", ttl=1).try_acquire() is None
+        await lease.release()
+        reader = await held(theirs.read_write("a").read(ttl=1))
+        assert await lock.try_acquire() is None
+        await reader.release()
+
+    stage.play(told)
+
+
+@case
+async def test_locked_tells_whether_it_could_be_had(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    pair = theirs.read_write("a")
+    assert not await pair.read(ttl=1).locked()
+    assert not await pair.write(ttl=1).locked()
+    reader = await held(ours.read_write("a").read(ttl=1))
+    assert not await pair.read(ttl=1).locked()
+    assert await pair.write(ttl=1).locked()
+    assert await theirs.lock("a", ttl=1).locked()
+    await reader.release()
+    writer = await held(ours.read_write("a").write(ttl=1))
+    assert await pair.read(ttl=1).locked()
+    assert await pair.write(ttl=1).locked()
+    await writer.release()
+
+
+@case
+async def test_readers_have_the_fence_of_the_last_who_had_it_alone(stage: Stage) -> None:
+    """What they read was written under it. They need no order among themselves, so it does not grow."""
+    ours, theirs = await stage.connect(), await stage.connect()
+    first = await held(ours.read_write("a").read(ttl=1))
+    assert first.fence > 0
+    await first.release()
+    writer = await held(ours.read_write("a").write(ttl=1))
+    assert writer.fence > first.fence
+    await writer.release()
+    readers = [await held(locks.read_write("a").read(ttl=1)) for locks in (ours, theirs)]
+    assert {lease.fence for lease in readers} == {writer.fence}
+    for lease in readers:
+        await lease.release()
+    plain = await held(theirs.lock("a", ttl=1))
+    assert plain.fence > writer.fence
+    await plain.release()
+
+
+@case
+async def test_a_waiting_writer_is_not_overtaken(stage: Stage) -> None:
+    ours, theirs, others = await stage.connect(), await stage.connect_patient(max_ttl=1), await stage.connect()
+    reader = await held(ours.read_write("a").read(ttl=1))
+    writer = await stage.queue(theirs.read_write("a").write(ttl=1), 1)
+    assert await ours.read_write("a").read(ttl=1).try_acquire() is None, "it came later than the writer"
+    later = await stage.queue(others.read_write("a").read(ttl=1), 2)
+    await reader.release()
+    alone = await asyncio.wait_for(writer, 10)
+    await asyncio.sleep(0.05)
+    assert not later.done()
+    await alone.release()
+    shared = await asyncio.wait_for(later, 10)
+    assert shared.fence == alone.fence
+    await shared.release()
+
+
+@case
+async def test_all_who_wait_to_share_are_let_in_together(stage: Stage) -> None:
+    ours = await stage.connect(max_ttl=30)
+    writer = await held(ours.read_write("a").write(ttl=20))
+    lockers = [await stage.connect_patient() for _ in range(3)]
+    waiters = [
+        await stage.queue(locks.read_write("a").read(ttl=20), place) for place, locks in enumerate(lockers, 1)
+    ]
+    await writer.release()
+    readers = await asyncio.wait_for(asyncio.gather(*waiters), 10)
+    for lease in readers:
+        lease.check()
+        await lease.release()
+
+
+@pytest.mark.takes_time
+@case
+async def test_readers_are_not_starved_by_a_stream_of_writers(stage: Stage) -> None:
+    pair = [await stage.connect(), await stage.connect()]
+    theirs = await stage.connect()
+    written: list[int] = []
+    stop = False
+
+    async def write(index: int) -> None:
+        while not stop:
+            lease = await pair[index].read_write("a").write(ttl=1).acquire(timeout=30)
+            written.append(lease.fence)
+            await asyncio.sleep(0)  # in memory nothing of this waits for anything
+            await lease.release()
+
+    writers = [asyncio.create_task(write(index)) for index in range(2)]
+    assert await stage.until(lambda: len(written) > 3)
+    for _ in range(3):
+        reader = await theirs.read_write("a").read(ttl=1).acquire(timeout=30)
+        assert reader.fence == max(written)
+        assert not any(writer.done() for writer in writers)
+        await reader.release()
+    stop = True
+    await asyncio.gather(*writers)
+    assert written == sorted(set(written))
+
+
+@case
+async def test_an_upgrade_is_refused_because_it_would_wait_for_itself(stage: Stage) -> None:
+    locks = await stage.connect()
+    pair = locks.read_write("a")
+
+    async def told() -> None:
+        reader = await pair.read(ttl=1).acquire()
+        with pytest.raises(ConfigurationError, match="'a': this write would wait for ever for the read lease"):
+            await pair.write(ttl=1).acquire()
+        assert await pair.write(ttl=1).try_acquire() is None, "who does not wait is told that it is busy"
+        reader.check()
+        await reader.release()
+        writer = await pair.write(ttl=1).acquire(timeout=5)
+        with pytest.raises(ConfigurationError, match="downgrade"):
+            await pair.read(ttl=1).acquire()
+        writer.check()
+        await writer.release()
+
+    await stage.as_owner(told)
+
+
+@case
+async def test_an_upgrade_is_refused_while_any_of_several_leases_is_held(stage: Stage) -> None:
+    locks = await stage.connect()
+    pair = locks.read_write("a")
+
+    async def told() -> None:
+        first, second = await held(pair.read(ttl=1)), await held(pair.read(ttl=1))
+        await second.release()
+        with pytest.raises(ConfigurationError, match="would wait for ever"):
+            await pair.write(ttl=1).acquire(timeout=1)
+        await first.release()
+
+    await stage.as_owner(told)
+
+
+@case
+async def test_another_owner_may_wait_to_write(stage: Stage) -> None:
+    """Only who would wait for itself is refused."""
+    locks = await stage.connect()
+    pair = locks.read_write("a")
+
+    async def read() -> None:
+        async with pair.read(ttl=1):
+            writer = asyncio.create_task(stage.as_owner(lambda: pair.write(ttl=1).acquire(timeout=30)))
+            await stage.wait_for_waiters("a", 1)
+        await (await writer).release()
+
+    await stage.as_owner(read)

@@ -1,0 +1,209 @@
+"""The contract of those who share a lock: each has its own time, and is told of its own loss; and of downgrading."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from quorumlock import AsyncLease, ConfigurationError, LeaseClosed, LeaseLost, LossReason
+
+from .stage import Stage, case, held
+
+TTL = 0.4
+
+
+@pytest.mark.takes_time
+@case
+async def test_each_reader_has_its_own_time(stage: Stage) -> None:
+    """One that is not renewed expires alone, whether it came first or last."""
+    ours, theirs = await stage.connect(), await stage.connect()
+    gone: list[AsyncLease] = []
+    early = await held(ours.read_write("a").read(ttl=0.2, keep=False, on_lost=gone.append))
+    kept = await held(theirs.read_write("a").read(ttl=TTL))
+    late = await held(ours.read_write("a").read(ttl=0.2, keep=False, on_lost=gone.append))
+    lost = [early.lost, late.lost]
+    assert await stage.until(lambda: all(event.is_set() for event in lost))
+    assert await stage.until(lambda: len(gone) == 2)
+    kept.check()
+    assert await theirs.lock("a", ttl=1).try_acquire() is None
+    seen = await theirs.inspect("a")
+    assert [one.token[:6] for one in seen.holders] == [kept.token.removeprefix("r:")[:6]]
+    with pytest.raises(LeaseLost) as why:
+        early.check()
+    assert why.value.reason is LossReason.EXPIRED
+    await early.release()
+    await late.release()
+    await kept.extend()
+    await kept.release()
+    await (await held(theirs.lock("a", ttl=1))).release()
+
+
+@pytest.mark.takes_time
+@case
+async def test_a_lock_whose_readers_all_expired_is_free(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    for _ in range(2):
+        await held(ours.read_write("a").read(ttl=0.2, keep=False))
+    writer = await theirs.read_write("a").write(ttl=1).acquire(timeout=5)
+    await writer.release()
+
+
+@pytest.mark.takes_time
+@case
+async def test_readers_are_kept(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    readers = [await held(locks.read_write("a").read(ttl=TTL)) for locks in (ours, ours, theirs)]
+    started_at = time.monotonic()
+    while time.monotonic() - started_at < 2.5 * TTL:
+        assert await theirs.lock("a", ttl=1).try_acquire() is None
+        for lease in readers:
+            lease.check()
+        await asyncio.sleep(TTL / 10)
+    assert not any(lease.lost.is_set() for lease in readers)
+    for lease in readers:
+        await lease.release()
+    await (await held(theirs.lock("a", ttl=1))).release()
+
+
+@case
+async def test_readers_are_told_that_it_was_broken(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    readers = [await held(locks.read_write("a").read(ttl=1, keep=False)) for locks in (ours, theirs)]
+    await theirs.break_("a")
+    new = await held(theirs.read_write("a").read(ttl=1))
+    assert new.fence > readers[0].fence, "break_ raises the fence"
+    for lease in readers:
+        with pytest.raises(LeaseLost) as lost:
+            await lease.extend()
+        assert lost.value.reason is LossReason.BROKEN
+        assert lease.lost.is_set()
+        await lease.release()
+    await new.extend()
+    await new.release()
+
+
+@pytest.mark.takes_time
+@case
+async def test_a_kept_reader_learns_by_itself_that_it_lost(stage: Stage) -> None:
+    """By force, or because somebody else has it alone by now."""
+    locks = await stage.connect()
+    told: list[AsyncLease] = []
+    broken = await held(locks.read_write("a").read(ttl=TTL, on_lost=told.append))
+    taken = await held(locks.read_write("b").read(ttl=TTL, on_lost=told.append))
+    events = [broken.lost, taken.lost]
+    await locks.break_("a")
+    stage.ground.take("b", 900)
+    assert await stage.until(lambda: all(event.is_set() for event in events))
+    assert await stage.until(lambda: len(told) == 2)
+    for lease, reason in ((broken, LossReason.BROKEN), (taken, LossReason.TAKEN)):
+        with pytest.raises(LeaseLost) as lost:
+            lease.check()
+        assert lost.value.reason is reason
+        await lease.release()
+
+
+@case
+async def test_a_downgrade_lets_readers_in_and_no_writer(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    pair = ours.read_write("a")
+    writer = await held(pair.write(ttl=1))
+    reader = await pair.downgrade(writer)
+    assert (reader.fence, reader.name, reader.ttl) == (writer.fence, "a", 1)
+    assert reader.token != writer.token
+    assert not writer.held
+    assert not writer.lost.is_set()
+    with pytest.raises(LeaseClosed):
+        writer.check()
+    await writer.release()
+    other = await held(theirs.read_write("a").read(ttl=1))
+    assert other.fence == writer.fence
+    assert await theirs.lock("a", ttl=1).try_acquire() is None
+    assert await ours.lock("a", ttl=1).try_acquire() is None
+    await other.release()
+    await reader.extend()
+    assert await theirs.lock("a", ttl=1).try_acquire() is None
+    await reader.release()
+    new = await held(theirs.lock("a", ttl=1))
+    assert new.fence > writer.fence
+    await new.release()
+
+
+@case
+async def test_a_downgrade_tells_those_who_wait_to_share(stage: Stage) -> None:
+    ours, theirs = await stage.connect(max_ttl=30), await stage.connect_patient()
+    pair = ours.read_write("a")
+    writer = await held(pair.write(ttl=20))
+    waiter = await stage.queue(theirs.read_write("a").read(ttl=20), 1)
+    reader = await pair.downgrade(writer)
+    other = await asyncio.wait_for(waiter, 10)
+    reader.check()
+    await reader.release()
+    await other.release()
+
+
+@pytest.mark.takes_time
+@case
+async def test_a_downgraded_lease_has_the_options_of_the_first(stage: Stage) -> None:
+    """It is told of its loss; and is renewed only if the first was."""
+    locks = await stage.connect()
+    pair = locks.read_write("a")
+    told: list[AsyncLease] = []
+    writer = await held(pair.write(ttl=0.3, keep=False, note="nightly", on_lost=told.append))
+    reader = await pair.downgrade(writer)
+    assert reader.note == "nightly"
+    assert await stage.until(lambda: told)
+    assert [lease.token for lease in told] == [reader.token]
+
+
+@pytest.mark.takes_time
+@case
+async def test_a_downgraded_lease_is_kept(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    pair = ours.read_write("a")
+    reader = await pair.downgrade(await held(pair.write(ttl=TTL)))
+    started_at = time.monotonic()
+    while time.monotonic() - started_at < 2 * TTL:
+        assert await theirs.lock("a", ttl=1).try_acquire() is None
+        reader.check()
+        await asyncio.sleep(TTL / 10)
+    await reader.release()
+
+
+@case
+async def test_only_a_write_lease_of_that_lock_is_downgraded(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    pair = ours.read_write("a")
+    reader = await held(pair.read(ttl=1))
+    with pytest.raises(ConfigurationError, match="no write lease of 'a'"):
+        await pair.downgrade(reader)
+    reader.check()
+    await reader.release()
+    for other in (ours.read_write("b").write(ttl=1), theirs.lock("c", ttl=1), ours.semaphore("a", 2, ttl=1)):
+        lease = await held(other)
+        with pytest.raises(ConfigurationError, match="no write lease of 'a'"):
+            await pair.downgrade(lease)
+        lease.check()
+        await lease.release()
+    released = await held(pair.write(ttl=1))
+    await released.release()
+    with pytest.raises(LeaseClosed):
+        await pair.downgrade(released)
+
+
+@case
+async def test_what_was_lost_is_not_downgraded(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    pair = ours.read_write("a")
+    writer = await held(pair.write(ttl=1, keep=False))
+    await theirs.break_("a")
+    new = await held(theirs.lock("a", ttl=1))
+    await stage.spread(new)
+    with pytest.raises(LeaseLost):
+        await pair.downgrade(writer)
+    assert not writer.held
+    assert writer.lost.is_set()
+    assert set(stage.ground.holders("a")) == {new.token}
+    await new.extend()
+    await new.release()

@@ -1,0 +1,207 @@
+"""The contract of semaphores: so many at a time, never more; each with a slot, and a fence of that slot."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+
+import pytest
+
+from quorumlock import AcquireTimeout, LeaseLost, LockHeld, LossReason, Unsupported
+
+from .stage import Stage, case, held
+
+TTL = 0.4
+
+
+@case
+async def test_so_many_have_it_at_a_time(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    leases = [await held(locks.semaphore("a", 3, ttl=1)) for locks in (ours, theirs, ours)]
+    assert {lease.slot for lease in leases} == {0, 1, 2}
+    assert {lease.resource for lease in leases} == {"a#0", "a#1", "a#2"}
+    assert {lease.name for lease in leases} == {"a"}
+    assert len({lease.token for lease in leases}) == 3
+    for locks in (ours, theirs):
+        assert await locks.semaphore("a", 3, ttl=1).try_acquire() is None
+    with pytest.raises(LockHeld):
+        await theirs.semaphore("a", 3, ttl=1).acquire(timeout=0)
+    with pytest.raises(AcquireTimeout):
+        await theirs.semaphore("a", 3, ttl=1).acquire(timeout=0.05)
+    freed = leases.pop(1)
+    await freed.release()
+    again = await held(theirs.semaphore("a", 3, ttl=1))
+    assert again.slot == freed.slot
+    assert again.fence > freed.fence
+    for lease in (again, *leases):
+        lease.check()
+        await lease.extend()
+        await lease.release()
+
+
+@case
+async def test_one_permit_is_a_mutex(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    async with ours.semaphore("a", 1, ttl=1) as lease:
+        assert (lease.slot, lease.resource) == (0, "a#0")
+        assert await theirs.semaphore("a", 1, ttl=1).try_acquire() is None
+    await (await held(theirs.semaphore("a", 1, ttl=1))).release()
+
+
+@case
+async def test_never_more_than_that_under_contention(stage: Stage) -> None:
+    lockers = [await stage.connect(), await stage.connect(), await stage.connect()]
+    inside: set[str] = set()
+    fences: dict[int | None, list[int]] = defaultdict(list)
+
+    async def work(index: int) -> None:
+        for _ in range(2):
+            lease = await lockers[index % 3].semaphore("a", 2, ttl=1).acquire(timeout=30)
+            assert lease.resource not in inside, "two of one slot"
+            inside.add(lease.resource)
+            assert len(inside) <= 2
+            fences[lease.slot].append(lease.fence)
+            await asyncio.sleep(0.002)
+            lease.check()
+            inside.remove(lease.resource)
+            await lease.release()
+
+    await asyncio.gather(*(work(index) for index in range(6)))
+    assert set(fences) <= {0, 1}
+    assert sum(map(len, fences.values())) == 12
+    for grown in fences.values():
+        assert grown == sorted(set(grown)), "fences of one slot grow"
+
+
+@case
+async def test_whoever_waits_is_told_of_a_free_slot(stage: Stage) -> None:
+    """Also the second, while the first who waited holds the slot that it was told of."""
+    ours = await stage.connect(max_ttl=30)
+    leases = [await held(ours.semaphore("a", 2, ttl=20)) for _ in range(2)]
+    lockers = [await stage.connect_patient(), await stage.connect_patient()]
+    waiters = [await stage.queue(locks.semaphore("a", 2, ttl=20), n) for n, locks in enumerate(lockers, 1)]
+    await leases[0].release()
+    done, _ = await asyncio.wait(waiters, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    assert len(done) == 1
+    await leases[1].release()
+    got = await asyncio.wait_for(asyncio.gather(*waiters), 10)
+    assert {lease.slot for lease in got} == {0, 1}
+    for lease in got:
+        await lease.release()
+
+
+@case
+async def test_a_fair_one_serves_in_order(stage: Stage) -> None:
+    ours = await stage.connect()
+    leases = [await held(ours.semaphore("a", 2, ttl=1)) for _ in range(2)]
+    served: list[int] = []
+
+    async def wait(index: int) -> None:
+        locks = await stage.connect()
+        lease = await locks.semaphore("a", 2, ttl=1, fair=True).acquire(timeout=30)
+        served.append(index)
+        await lease.release()
+
+    waiters = []
+    for index in range(3):
+        waiters.append(asyncio.create_task(wait(index)))
+        await stage.wait_for_waiters("a", index + 1)
+    await leases[0].release()
+    await asyncio.gather(*waiters)
+    assert served == [0, 1, 2]
+    await leases[1].release()
+
+
+@case
+async def test_it_may_be_resized(stage: Stage) -> None:
+    """More permits are there at once; of fewer, who has one too many keeps it until it is given back."""
+    ours, theirs = await stage.connect(), await stage.connect()
+    first = await held(ours.semaphore("a", 1, ttl=1))
+    more = [await held(theirs.semaphore("a", 3, ttl=1)) for _ in range(2)]
+    assert {lease.slot for lease in more} == {1, 2}
+    assert await theirs.semaphore("a", 1, ttl=1).try_acquire() is None
+    await first.release()
+    only = await held(theirs.semaphore("a", 1, ttl=1))
+    assert only.slot == 0
+    for lease in more:
+        await lease.extend()
+        await lease.release()
+    assert await theirs.semaphore("a", 1, ttl=1).try_acquire() is None
+    await only.release()
+
+
+@pytest.mark.takes_time
+@case
+async def test_slots_are_kept(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    leases = [await held(ours.semaphore("a", 2, ttl=TTL)) for _ in range(2)]
+    started_at = time.monotonic()
+    while time.monotonic() - started_at < 2 * TTL:
+        assert await theirs.semaphore("a", 2, ttl=1).try_acquire() is None
+        for lease in leases:
+            lease.check()
+        await asyncio.sleep(TTL / 10)
+    for lease in leases:
+        await lease.release()
+
+
+@pytest.mark.takes_time
+@case
+async def test_a_slot_that_is_not_kept_expires_alone(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    brief = await held(ours.semaphore("a", 2, ttl=0.2, keep=False))
+    kept = await held(ours.semaphore("a", 2, ttl=TTL))
+    new = await theirs.semaphore("a", 2, ttl=1).acquire(timeout=5)
+    assert (new.slot, new.fence > brief.fence) == (brief.slot, True)
+    with pytest.raises(LeaseLost) as lost:
+        await brief.extend()
+    assert lost.value.reason is LossReason.EXPIRED
+    await brief.release()
+    kept.check()
+    await new.extend()
+    await new.release()
+    await kept.release()
+
+
+@case
+async def test_a_slot_may_be_broken_by_its_name(stage: Stage) -> None:
+    ours, theirs = await stage.connect(), await stage.connect()
+    leases = [await held(ours.semaphore("a", 2, ttl=1)) for _ in range(2)]
+    await theirs.break_(leases[0].resource)
+    with pytest.raises(LeaseLost) as lost:
+        await leases[0].extend()
+    assert lost.value.reason is LossReason.BROKEN
+    await leases[1].extend()
+    new = await held(theirs.semaphore("a", 2, ttl=1))
+    assert new.slot == leases[0].slot
+    assert new.fence > leases[0].fence + 1
+    await leases[0].release()
+    await new.extend()
+    await new.release()
+    await leases[1].release()
+
+
+@case
+async def test_locked_refers_to_inspect(stage: Stage) -> None:
+    locks = await stage.connect()
+    for lock in (locks.semaphore("a", 2, ttl=1), locks.multi(["a", "b"], ttl=1)):
+        with pytest.raises(Unsupported, match="inspect"):
+            await lock.locked()
+
+
+@pytest.mark.disagreement
+@case
+async def test_what_nodes_gave_of_other_slots_does_not_stay(stage: Stage) -> None:
+    """A node on which the favourite is held gives another slot, which then is nobody's."""
+    locks = await stage.connect()
+    lease = await held(locks.semaphore("a", 2, ttl=1))
+    await lease.release()
+    await stage.agrees("a#0", None)
+    await stage.agrees("a#1", None)
+    stage.ground.take("a#0", 30_000, slice(1))
+    mine = await held(locks.semaphore("a", 2, ttl=1))
+    other = f"a#{1 - (mine.slot or 0)}"
+    assert await stage.until(lambda: mine.token not in stage.ground.holders(other)), stage.ground.holders(other)
+    await mine.release()
+    stage.ground.delete("a#0")
