@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import options
@@ -30,14 +30,14 @@ def _template(text: str, function: Callable[..., Any]) -> Callable[..., str]:
     known = signature.parameters
     further = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())
     try:
-        fields = [field for _, field, _, _ in string.Formatter().parse(text) if field is not None]
+        fields = list(_fields(text))
     except ValueError as error:
-        raise ConfigurationError(f"the name {options.shown(text)} is no template: {error}") from None
+        raise ConfigurationError(f"name={options.shown(text)} is no template: {error}") from None
     for field in fields:
         argument = re.split(r"[.\[]", field, maxsplit=1)[0]
         if argument not in known and (not further or not argument.isidentifier()):
             raise ConfigurationError(
-                f"the name {options.shown(text)} asks for {argument!r}, which {function.__qualname__} does not "
+                f"name={options.shown(text)} asks for {argument!r}, which {function.__qualname__} does not "
                 f"take: it has {', '.join(known) or 'no arguments'}"
             )
 
@@ -52,10 +52,18 @@ def _template(text: str, function: Callable[..., Any]) -> Callable[..., str]:
             return text.format_map(values)
         except (KeyError, AttributeError, IndexError, ValueError, TypeError) as error:
             raise ConfigurationError(
-                f"the name {options.shown(text)} cannot be made from this call: {type(error).__name__}: {error}"
+                f"name={options.shown(text)} cannot be made from this call: {type(error).__name__}: {error}"
             ) from None
 
     return named
+
+
+def _fields(text: str) -> Iterator[str]:
+    """What a template asks for, also within how something is to be written: `{order:{width}}`."""
+    for _, field, spec, _ in string.Formatter().parse(text):
+        if field is not None:
+            yield field
+            yield from _fields(spec or "")
 
 
 def plain_function(parameter: str, value: object) -> None:

@@ -94,6 +94,7 @@ class LockerBase:
     def _broken(self, name: str, tally: Tally, who: str) -> None:
         if not redlock.broken(tally):
             raise NoQuorum(f"{name!r} was not broken on a majority: {tally.describe()}", tally)
+        self._keeper.lose(name)  # if it was ours
         by = f"{token().partition('@')[2]} {who}" if self._settings.identify else who
         logger.warning("%r was forced open by %s", name, by)
         if self._bus.listening:
@@ -188,7 +189,7 @@ class LockBase:
         grant.over = True
         if grant.room is not None:
             grant.room.forget(grant)
-        request = self._kind.undoing(self._name, grant.token)
+        request = self._kind.undoing(self._name, grant.token)._replace(wake=True, ticket=grant.ticket)
         return redlock.release(self._fleet, grant.name, grant.token, grant.ttl, grant.route, request=request)
 
     def _looking(self) -> Steps[Tally]:

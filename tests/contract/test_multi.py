@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from quorumlock import AsyncLease, LeaseClosed, LeaseLost, LockHeld, LossReason, NoQuorum
+from quorumlock import AcquireTimeout, AsyncLease, LeaseClosed, LeaseLost, LockHeld, LossReason, NoQuorum
 from tests.live.tools import exists, keys
 
 from .grounds import RedisGround
@@ -84,7 +84,8 @@ async def test_a_waiter_gets_them_when_the_last_is_free(stage: Stage) -> None:
 @case
 async def test_who_waits_for_several_does_not_keep_one_from_others(stage: Stage) -> None:
     """It was told of one of them, and cannot use it: so whoever waits for that alone is told."""
-    ours, several, single = await stage.connect(max_ttl=30), await stage.connect_patient(), await stage.connect_patient()
+    ours = await stage.connect(max_ttl=30)
+    several, single = await stage.connect_patient(), await stage.connect_patient()
     leases = {name: await held(ours.lock(name, ttl=20)) for name in "ab"}
     both = await stage.queue(several.multi(["a", "b"], ttl=20), 1, line="a")
     waiter = await stage.queue(single.lock("a", ttl=20), 2)
@@ -99,13 +100,14 @@ async def test_who_waits_for_several_does_not_keep_one_from_others(stage: Stage)
 async def test_who_gives_up_leaves_all_queues(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
     leases = {name: await held(ours.lock(name, ttl=1)) for name in "ab"}
-    waiter = await stage.queue(theirs.multi(["a", "b"], ttl=1), 1, line="a")
-    waiter.cancel()
-    if stage.side == "asyncio":  # a thread cannot be cancelled
-        with pytest.raises(asyncio.CancelledError):
-            await waiter
-        await stage.wait_for_waiters("a", 0)
-        await stage.wait_for_waiters("b", 0)
+    waiter = asyncio.create_task(theirs.multi(["a", "b"], ttl=1).acquire(timeout=0.5))
+    await stage.wait_for_waiters("a", 1)
+    await leases.pop("a").release()
+    await stage.wait_for_waiters("b", 1)
+    with pytest.raises(AcquireTimeout):
+        await waiter
+    await stage.wait_for_waiters("a", 0)
+    await stage.wait_for_waiters("b", 0)
     for lease in leases.values():
         await lease.release()
 

@@ -61,11 +61,11 @@ async def test_blocks_may_be_nested(stage: Stage) -> None:
     async def told() -> None:
         async with lock as outer:
             with pytest.raises(KeyError, match="mine"):
-                async with lock as inner:
-                    assert inner.fence == outer.fence
+                async with lock:
                     raise KeyError("mine")
             outer.check()
-            async with lock:
+            async with lock as inner:
+                assert inner.fence == outer.fence
                 assert await theirs.lock("a", ttl=1).try_acquire() is None
             assert await theirs.lock("a", ttl=1).try_acquire() is None
         await (await held(theirs.lock("a", ttl=1))).release()

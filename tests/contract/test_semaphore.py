@@ -193,15 +193,12 @@ async def test_locked_refers_to_inspect(stage: Stage) -> None:
 @pytest.mark.disagreement
 @case
 async def test_what_nodes_gave_of_other_slots_does_not_stay(stage: Stage) -> None:
-    """A node on which the favourite is held gives another slot, which then is nobody's."""
-    locks = await stage.connect()
-    lease = await held(locks.semaphore("a", 2, ttl=1))
-    await lease.release()
-    await stage.agrees("a#0", None)
-    await stage.agrees("a#1", None)
+    """Nodes on which the favourite is held give another slot, which then is nobody's."""
+    locks = await stage.connect(max_ttl=30)
     stage.ground.take("a#0", 30_000, slice(1))
-    mine = await held(locks.semaphore("a", 2, ttl=1))
+    stage.ground.take("a#1", 30_000, slice(1, 2))
+    mine = await held(locks.semaphore("a", 2, ttl=20))
     other = f"a#{1 - (mine.slot or 0)}"
     assert await stage.until(lambda: mine.token not in stage.ground.holders(other)), stage.ground.holders(other)
+    await mine.extend()
     await mine.release()
-    stage.ground.delete("a#0")

@@ -225,3 +225,14 @@ def test_who_is_first_for_some_nodes_only_gives_up_its_place_and_comes_back(fair
     assert waiter.tickets[0] is not None
     waiter.answer(votes(granted(1), held(9000, 1), held(9000, 1)))
     assert waiter.pause > 1.0, "somebody has it: there is no quarrel"
+
+
+def test_a_vote_that_is_split_among_three_is_one_too() -> None:
+    """Each has one node of three: everybody is refused by a majority, nobody has the lock, and nobody will say so.
+
+    Their fences tell: a lock that somebody has was confirmed by a majority, with one fence.
+    """
+    waiter = Process().queued()
+    waiter.rests()
+    waiter.answer(votes(granted(9), held()._replace(fence=7), held()._replace(fence=8)))
+    assert waiter.pause < 0.3

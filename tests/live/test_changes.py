@@ -208,10 +208,13 @@ def test_a_client_that_was_left_running_does_not_take_an_emptied_node(servers: S
     new.lock("a", ttl=0.4).acquire(timeout=5).release()
     servers[0].command("FLUSHALL")
     end = time.monotonic() + 1.5
+    told = []
     while time.monotonic() < end:
-        with pytest.raises(ConfigurationError):
+        with pytest.raises((ConfigurationError, NoQuorum)) as refusal:
             old.lock("a", ttl=0.4).try_acquire()
+        told.append(refusal.type)
         time.sleep(0.05)
+    assert told[-1] is ConfigurationError, "once the others have told of the change"
     assert get(servers[0], "ql:node") is None
 
     def taken_back() -> bool:
@@ -219,6 +222,25 @@ def test_a_client_that_was_left_running_does_not_take_an_emptied_node(servers: S
         return get(servers[0], "ql:node") is not None
 
     assert eventually(taken_back)
+
+
+def test_an_emptied_node_is_not_taken_while_one_that_may_tell_of_a_change_is_silent(
+    make_servers: Make, connect: Connect
+) -> None:
+    servers = make_servers(4)
+    old = connect(servers.urls[:3], node_timeout=0.2)
+    old.lock("a", ttl=0.4).acquire().release()
+    new = connect([*servers.urls[:2], servers.urls[3]], node_timeout=0.2)
+    new.init_fleet(force=True)
+    new.lock("a", ttl=0.4).acquire(timeout=5).release()
+    servers[0].command("FLUSHALL")
+    servers[1].pause()
+    for _ in range(3):
+        with pytest.raises((ConfigurationError, NoQuorum)):
+            old.lock("a", ttl=0.4).try_acquire()
+    assert get(servers[0], "ql:node") is None
+    servers[1].resume()
+    new.lock("a", ttl=0.4).acquire(timeout=5).release()
 
 
 def test_a_client_with_the_wrong_terms_does_not_take_an_emptied_node(servers: Servers, connect: Connect) -> None:

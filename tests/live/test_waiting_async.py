@@ -166,7 +166,6 @@ def test_a_woken_waiter_that_is_cancelled_passes_it_on(servers: Servers, count: 
 
 
 @pytest.mark.one_kind
-@pytest.mark.xfail(strict=True, reason="the room is not told: _released is not reached (leasing.py)")
 def test_a_release_that_is_cancelled_still_wakes_the_waiters_of_its_own_locker(servers: Servers) -> None:
     """The nodes leave it to the Locker to tell its own; a cancellation must not get between."""
 

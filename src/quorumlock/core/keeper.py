@@ -74,7 +74,8 @@ class Roster:
         self._clock = clock
         self._random = random
         self._fresh: dict[int, Charge] = {}
-        """By identity, since those of one token may be several. Not yet in the heap: most leases are released before they are due, and never get there."""
+        """Not yet in the heap: most leases are released before they are due, and never get there.
+        By identity: those of one token may be several."""
         self._hasty: list[tuple[float, int, Charge]] = []
         """Those of a short ttl are looked at first: they cannot wait behind thousands of others."""
         self._heap: list[tuple[float, int, Charge]] = []

@@ -90,8 +90,13 @@ class Refusal:
 
     @property
     def wait_ms(self) -> int:
-        """What is left of the holder's time, as far as nodes told; 0: unknown."""
-        return max((a.wait_ms for a in self.tally.answers if a and a.cause is Cause.HELD), default=0)
+        """When enough nodes will be free, if nobody renews what they hold; 0: unknown.
+
+        Not when the last of them will: one may hold what its owner has lost.
+        """
+        waits = sorted(a.wait_ms for a in self.tally.answers if a and a.cause is Cause.HELD)
+        free = len(self.tally.answers) - len(waits)
+        return waits[max(0, min(self.tally.needed - free, len(waits)) - 1)] if waits else 0
 
     @property
     def place(self) -> int:
@@ -100,8 +105,9 @@ class Refusal:
 
     @property
     def split(self) -> bool:
-        """Was it free on so many nodes that nobody can have had it? Then nobody will announce anything."""
-        return len(self.tally.caused(Cause.HELD)) < self.tally.needed
+        """Does no majority name the same holder? Then nobody can have had it, and nobody will announce anything."""
+        fences = [a.fence for a in self.tally.answers if a is not None and a.cause is Cause.HELD]
+        return all(fences.count(fence) < self.tally.needed for fence in fences)
 
 
 class Kind:

@@ -109,7 +109,7 @@ def obtain(fleet: Fleet, room: Room, wish: Wish) -> Steps[Grant]:
         if grant is not None:
             grant.over = True
             room.forget(grant)
-            undoing = wish.kind.undoing(wish.name, grant.token)
+            undoing = wish.kind.undoing(wish.name, grant.token)._replace(wake=True, ticket=grant.ticket)
             yield from release(fleet, grant.name, grant.token, grant.ttl, grant.route, request=undoing)
         if watch.queued:
             yield from _withdraw(fleet, wish, watch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -65,12 +66,18 @@ class ReadWrite:
 
         Raises LeaseLost if it was lost meanwhile.
         """
-        if lease._locker is not self._locker or lease.resource != self._name or not lease._grant.exclusive:
+        alone = lease._grant.exclusive and not lease._grant.parts
+        if lease._locker is not self._locker or lease.resource != self._name or not alone:
             raise ConfigurationError(f"{lease!r} is no write lease of {self._name!r}")
         lease.check()
         lease._drop()
-        grant = self._locker._run(family.downgrade(self._locker._fleet, lease._grant))
-        return downgraded(lease, grant, self.read(ttl=lease.ttl)._leased)
+        try:
+            grant = self._locker._run(family.downgrade(self._locker._fleet, lease._grant))
+        except BaseException:
+            lease._closed = True  # it was given back, whatever it was by then
+            raise
+        chosen = replace(lease._options, ttl=lease.ttl, timeout=None, reentrant=False, fair=True, at_least=0.0)
+        return downgraded(lease, grant, Lock(self._locker, self._name, chosen, Read())._leased)
 
     def _lock(
         self,

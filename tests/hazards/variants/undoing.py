@@ -36,7 +36,7 @@ def an_interrupted_acquire_is_not_undone() -> None:
     rewrite(
         redlock.acquire,
         (
-            "except BaseException:\n        yield from undo(fleet, name, token, tally, ttl, route)\n",
+            "except BaseException:\n        yield from undo(fleet, kind.undoing(name, token), tally, ttl, route)\n",
             "except BaseException:\n",
         ),
     )
@@ -132,7 +132,7 @@ def owed_answers_are_not_read() -> None:
 @canary("test_cancellation::test_release_cancelled_on_a_server_that_has_forgotten_the_scripts")
 def a_late_release_is_given_up() -> None:
     """A server that has forgotten the release's script is not taught it once nobody waits, nor told again."""
-    rewrite(Link.send_source, (" and not isinstance(call.request, Release)", ""))
+    rewrite(Link.send_source, (" and not isinstance(call.request, _RELEASES)", ""))
     rewrite(
         redlock.release,
         ("        yield Round(requests, again, timeout, route, everyone=True)\n        raise", "        raise"),
@@ -143,7 +143,7 @@ def a_late_release_is_given_up() -> None:
 def a_late_acquire_is_sent_whole() -> None:
     """A server that asks for the acquire's script gets it although its release has gone ahead."""
     rewrite(
-        Link.send_source, ("late = call.tally.closed and not isinstance(call.request, Release)", "late = False")
+        Link.send_source, ("late = call.tally.closed and not isinstance(call.request, _RELEASES)", "late = False")
     )
 
 
@@ -158,7 +158,7 @@ def a_release_counts_as_done_when_it_begins() -> None:
 @canary("test_interrupts::test_a_waiting_acquire_is_interrupted_at_once", dies_of="AcquireTimeout")
 def an_interrupt_is_slept_through() -> None:
     """An interrupt while waiting for the next attempt is not passed on."""
-    rewrite(ThreadRunner.run, ("error = caught", "error = None if type(effect) is Sleep else caught"))
+    rewrite(ThreadRunner.run, ("error = caught", "error = None if type(effect) is Wait else caught"))
 
 
 @canary("test_interrupts::test_a_signal_handler_may_use_the_lease_and_the_locker[extend]")

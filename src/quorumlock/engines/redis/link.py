@@ -35,7 +35,7 @@ from ...core.requests import (
 from ...core.votes import Answer, Cause, Tally, Vote, unknown
 from .answers import decode, decode_all, decode_many, decode_names, decode_release, decode_sight
 from .entries import Entry, Farewell, Ignored, Kill, WhoAmI
-from .node import Client, Hello, Node
+from .node import Client, Hello, Node, numbers
 from .resp import ProtocolError, ReplyError, new_reader, pack
 from .scripts import ACQUIRE, RELEASE
 from .wire import FREE, Wire
@@ -63,6 +63,7 @@ class Call:
         self.tally = tally
         self.index = index
         self.sent_at = sent_at
+        self.number = next(numbers)
 
     def take(self, link: Link, reply: Any) -> bytes:
         if type(reply) is ReplyError:
@@ -84,9 +85,12 @@ class Call:
                 answer = _LOOKS[type(self.request)](reply)
             else:
                 answer = decode(reply)
-            if answer.cause is Cause.STRANGER and not self.rejoined and not self.tally.closed:
-                self.rejoined = True
-                return link.join_again(self)
+            if answer.cause is Cause.STRANGER:
+                if not self.rejoined and not self.tally.closed:
+                    self.rejoined = True
+                    return link.join_again(self)
+            elif answer.vote is not Vote.UNKNOWN and type(self.request) not in FREE:
+                link.node.confirmed = self.number
         self.tally.cast(self.index, answer)
         return b""
 

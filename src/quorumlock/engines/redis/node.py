@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from .wire import FORMAT
 logger = logging.getLogger("quorumlock")
 
 FAREWELLS_MOST = 100
+numbers = itertools.count(1)
+"""Of requests, in the order in which they are made."""
 LOOKS = 2
 """How often a node is found without a marker before it gets one: time for the other nodes to answer."""
 CLOSED = 2**53 - 1
@@ -179,8 +182,10 @@ class Node:
     """Releases that may not have reached it; said again as soon as there is a connection."""
     run_id: str = ""
     met: bool = False
-    heard: bool = False
-    """Was it ever joined, whatever it said?"""
+    confirmed: int = 0
+    """The number of the last request that it answered as one of this fleet."""
+    emptied: int = 0
+    """If it has no marker: the number of the request before it was found so; 0: it has one, or was never asked."""
     misfit: bool = False
     """Did it say that it belongs to a fleet with other terms?"""
     mates: list[Node] = field(default_factory=list)
@@ -195,26 +200,38 @@ class Node:
             self.farewells.append(request)
 
     @property
-    def known(self) -> bool:
-        """Has it said to whom it belongs, or failed to?"""
-        return self.heard or self.health.failures > 0
+    def unreachable(self) -> bool:
+        """Could it not even be connected to? (One that is only silent may yet say something.)"""
+        return self.health.failures > 0 and self.health.why != Cause.SILENT.value
 
     def next_join(self, last: Join, looks: int) -> Join | None:
         """What to ask a node that has no marker, after having looked at it so often; None: leave it alone.
 
         A client with the wrong terms, or one that was left running when the fleet was changed, would take the node
-        away from those who are right, and by and by a majority. So others are given time to say that they are of
-        another fleet: such a client leaves the node alone.
+        away from those who are right, and by and by a majority:
+
+            1, 2, 3 became 1, 2, 4 · node 1 is emptied · an old client marks it, and has 1 and 3, others 2 and 4
+
+        So others have to answer first, to what they were asked since: a majority, as nodes of this fleet (a change
+        leaves no majority of them); or all that can be reached, if not as such a node, then as one that is empty,
+        too. What was heard before says nothing, nor does silence. Limit: if a node that would have told of the
+        change is down at that moment, it cannot.
         """
         self.misfit = False  # whatever it said before, it has forgotten
-        if last.enter or any(mate.misfit or not mate.known for mate in self.mates if mate is not self):
+        if not self.emptied:
+            self.emptied = next(numbers)
+        others = [mate for mate in self.mates if mate is not self]
+        if last.enter or any(mate.misfit for mate in others):
             return None
-        return Join(enter=len(self.mates) <= 1 or looks >= LOOKS)
+        sure = [mate for mate in others if mate.confirmed > self.emptied]
+        unheard = [mate for mate in others if mate not in sure and not mate.emptied and not mate.unreachable]
+        if unheard and len(sure) <= len(self.mates) // 2:
+            return None if looks >= LOOKS else Join()
+        return Join(enter=not others or looks >= LOOKS)
 
     def meet(self, hello: Hello) -> Answer | None:
         """Takes note of a node that was joined; an answer, if it cannot belong to the fleet."""
         refusal = self.judge(hello)
-        self.heard = True
         if refusal is not None:
             return refusal
         if hello.status == "free" and not any(mate.misfit for mate in self.mates):
@@ -230,6 +247,7 @@ class Node:
         self.run_id = hello.run_id
         self.met = True
         self.misfit = False
+        self.emptied = 0
         left = hello.quarantine_ms() / 1000
         if left and hello.status in _QUARANTINED:
             logger.warning("%s %s", self.label, _QUARANTINED[hello.status] % left)
@@ -268,6 +286,7 @@ class Node:
                 return self._refuse(f"and {mate.label} are one server: it would vote twice. List every server once")
         if hello.status == "misfit":
             self.misfit = True
+            self.emptied = 0
             return self._refuse(self._mismatch(hello.marker))
         evicts = hello.maxmemory > 0 and hello.policy not in ("", "noeviction")
         if evicts and self.terms.nodes >= 3:

@@ -16,7 +16,7 @@ import sqlite3
 import time
 from typing import TYPE_CHECKING, Any
 
-from ...core.requests import CellGet, CellPut, CellSwap
+from ...core.requests import CellEnter, CellGet, CellPut, CellSwap
 from ...core.votes import GRANTED, REFUSED, Answer, Cause
 from .boot import Boot, ends_ms, now_ms
 from .fences import Fences
@@ -28,9 +28,9 @@ LEFT = "CASE WHEN boot = :boot THEN expires_ms - :now ELSE wall_ms - :wall END"
 """For how long a cell is good; not above 0: it is over."""
 
 _GET = f"SELECT version, value FROM cells WHERE name = :name AND {LEFT} > 0"
-_VERSION = f"SELECT version FROM cells WHERE name = :name AND {LEFT} > 0"
-_SET = """INSERT OR REPLACE INTO cells (name, version, expires_ms, boot, wall_ms, value)
-    VALUES (:name, :version, :expires, :boot, :expires_wall, :value)"""
+_KNOWN = f"SELECT version, entered FROM cells WHERE name = :name AND {LEFT} > 0"
+_SET = """INSERT OR REPLACE INTO cells (name, version, entered, expires_ms, boot, wall_ms, value)
+    VALUES (:name, :version, :entered, :expires, :boot, :expires_wall, :value)"""
 
 
 class Cells:
@@ -44,44 +44,60 @@ class Cells:
         self._prefix = prefix
 
     def get(self, request: CellGet) -> Answer:
-        self._cursor.execute(_GET, self._known(request.name))
-        found = self._cursor.fetchall()
-        version, value = found[0] if found else (0, b"")
+        version, value = self._get(request.name)
         return Answer(GRANTED, Cause.AGREED, version, value=value)
 
     def swap(self, request: CellSwap) -> Answer:
         self._pruning.if_due()
         fence = self._fences.begin()
-        known = self._version(request.name)
+        known, entered = self._versions(request.name)
         if known != request.version:
-            self._cursor.execute("COMMIT")
-            return Answer(REFUSED, Cause.CHANGED, known)
+            return self._changed(known)
         self._fences.take(fence)
-        return self._set(request, max(fence, known + 1))
+        return self._set(request, max(fence, known + 1), entered, request.value)
+
+    # What follows is how several nodes are set. One is swapped; but it can be asked for this, too.
+
+    def enter(self, request: CellEnter) -> Answer:
+        self._cursor.execute("BEGIN IMMEDIATE")
+        known, entered = self._versions(request.name)
+        if max(known, entered) > request.fence:
+            return self._changed(max(known, entered))
+        _, value = self._get(request.name)
+        return self._set(request, known, request.fence, value)._replace(value=value)
 
     def put(self, request: CellPut) -> Answer:
         self._pruning.if_due()
         self._cursor.execute("BEGIN IMMEDIATE")
-        known = self._version(request.name)
-        if known > request.version:
-            self._cursor.execute("COMMIT")
-            return Answer(REFUSED, Cause.CHANGED, known)
-        return self._set(request, request.version)
+        known, entered = self._versions(request.name)
+        if max(known, entered) > request.version:
+            return self._changed(max(known, entered))
+        return self._set(request, request.version, entered, request.value)
 
-    def _set(self, request: CellSwap | CellPut, version: int) -> Answer:
+    def _changed(self, known: int) -> Answer:
+        self._cursor.execute("COMMIT")
+        return Answer(REFUSED, Cause.CHANGED, known)
+
+    def _set(self, request: CellSwap | CellEnter | CellPut, version: int, entered: int, value: bytes) -> Answer:
         known = self._known(request.name) | {
-            "version": version, "expires": ends_ms(request.ttl_ms), "value": request.value,
-            "expires_wall": _wall_ms() + request.ttl_ms,
+            "version": version, "entered": entered, "expires": ends_ms(request.ttl_ms),
+            "expires_wall": _wall_ms() + request.ttl_ms, "value": value,
         }  # fmt: skip
         self._cursor.execute(_SET, known)
         self._cursor.execute("COMMIT")
         self._pruning.changes += 1
         return Answer(GRANTED, Cause.AGREED, version)
 
-    def _version(self, name: str) -> int:
-        self._cursor.execute(_VERSION, self._known(name))
+    def _get(self, name: str) -> tuple[int, bytes]:
+        self._cursor.execute(_GET, self._known(name))
         found = self._cursor.fetchall()
-        return int(found[0][0]) if found else 0
+        return found[0] if found else (0, b"")
+
+    def _versions(self, name: str) -> tuple[int, int]:
+        """Its version, and the highest fence that has entered."""
+        self._cursor.execute(_KNOWN, self._known(name))
+        found = self._cursor.fetchall()
+        return found[0] if found else (0, 0)
 
     def _known(self, name: str) -> dict[str, Any]:
         return {"name": self._prefix + name, "boot": self._clock, "now": now_ms(), "wall": _wall_ms()}

@@ -53,8 +53,8 @@ _LATER = {
     ) WITHOUT ROWID""",
     # The value stands last: to see whether a cell is over, nobody reads a megabyte.
     "cells": """CREATE TABLE cells (
-        name TEXT PRIMARY KEY, version INTEGER NOT NULL, expires_ms INTEGER NOT NULL, boot TEXT NOT NULL,
-        wall_ms INTEGER NOT NULL, value BLOB NOT NULL
+        name TEXT PRIMARY KEY, version INTEGER NOT NULL, entered INTEGER NOT NULL, expires_ms INTEGER NOT NULL,
+        boot TEXT NOT NULL, wall_ms INTEGER NOT NULL, value BLOB NOT NULL
     )""",
 }
 _LATER_COLUMNS = {

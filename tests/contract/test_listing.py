@@ -1,0 +1,71 @@
+"""The contract of `list`: the names of locks that are held, and of no others."""
+
+from __future__ import annotations
+
+from .stage import Stage, case, held
+
+
+@case
+async def test_only_what_is_held_is_listed(stage: Stage) -> None:
+    ours, theirs = await stage.connect(max_ttl=30), await stage.connect(max_ttl=30)
+    assert await theirs.list() == []
+    leases = [
+        await held(ours.lock("jobs:2", ttl=20)),
+        await held(ours.lock("jobs:1", ttl=20)),
+        await held(ours.multi(["m", "n"], ttl=20)),
+        await held(ours.semaphore("s", 1, ttl=20)),
+        await held(ours.read_write("r").read(ttl=20)),
+    ]
+    gone = await held(ours.lock("jobs:3", ttl=20))
+    await gone.release()
+    for locks in (ours, theirs):
+        assert await locks.list() == ["jobs:1", "jobs:2", "m", "n", "r", "s#0"]
+        assert await locks.list("*") == await locks.list()
+    for lease in leases:
+        await lease.release()
+    await stage.agrees("jobs:1", None)
+    for name in ("m", "n", "r", "s#0", "jobs:2"):
+        await stage.agrees(name, None)
+    assert await theirs.list() == []
+
+
+@case
+async def test_patterns(stage: Stage) -> None:
+    locks = await stage.connect(max_ttl=30)
+    names = ["a", "aa", "ab", "b", "x.y", "xzy", "äö"]
+    leases = [await held(locks.lock(name, ttl=20)) for name in names]
+    expected = {
+        "a": ["a"], "a*": ["a", "aa", "ab"], "?": ["a", "b"], "a?": ["aa", "ab"], "*b": ["ab", "b"],
+        "x.y": ["x.y"], "x?y": ["x.y", "xzy"], "*": names, "**": names, "c*": [], "???": ["x.y", "xzy"],
+        "ä*": ["äö"],
+    }  # fmt: skip
+    for pattern, found in expected.items():
+        assert await locks.list(pattern) == found, pattern
+    for lease in leases:
+        await lease.release()
+
+
+@case
+async def test_at_most_so_many(stage: Stage) -> None:
+    locks = await stage.connect(max_ttl=30)
+    lease = await held(locks.multi([f"l{index:02}" for index in range(20)], ttl=20))
+    assert len(await locks.list("l*", limit=7)) == 7
+    assert len(await locks.list("l*", limit=20)) == 20
+    assert len(await locks.list("l*")) == 20
+    await lease.release()
+
+
+@case
+async def test_prefixes_keep_lists_apart(stage: Stage) -> None:
+    plain = await stage.connect(max_ttl=30)
+    shop, shopping = (
+        await stage.connect(prefix="shop", max_ttl=30),
+        await stage.connect(prefix="shopping", max_ttl=30),
+    )
+    leases = [await held(locks.lock(name, ttl=20)) for locks, name in ((plain, "p"), (shop, "s"), (shopping, "t"))]
+    assert await shop.list() == ["s"]
+    assert await shopping.list() == ["t"]
+    assert "p" in await plain.list()
+    assert not {"s", "t", "ql:node"} & {*await plain.list()}
+    for lease in leases:
+        await lease.release()
