@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -40,10 +42,16 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def shared_servers(kind: str) -> Iterator[Servers]:
+def crowd() -> Iterator[Callable[[str], Servers]]:
+    """Five servers of a kind, started when they are first asked for: not anew whenever the tests change kinds."""
+    with ExitStack() as stack:
+        yield functools.cache(lambda kind: stack.enter_context(Servers(5, kind)))
+
+
+@pytest.fixture(scope="session")
+def shared_servers(crowd: Callable[[str], Servers], kind: str) -> Servers:
     """Five servers of a kind for the whole session: do not pause, kill or reconfigure them."""
-    with Servers(5, kind) as servers:
-        yield servers
+    return crowd(kind)
 
 
 @pytest.fixture

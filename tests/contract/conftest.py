@@ -6,9 +6,7 @@ Redis keys, or about nodes that disagree, only where there are any.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +60,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         params.append(pytest.param(engine, count, marks=marks, id=f"{engine}-{count}"))
     metafunc.parametrize(("engine", "count"), params)
     metafunc.parametrize("side", ["asyncio"] if "only_asyncio" in marked else ["threads", "asyncio"])
-
-
-@pytest.fixture(scope="session")
-def crowd() -> Iterator[Callable[[str], Servers]]:
-    """Five servers of a kind, started when they are first asked for."""
-    with ExitStack() as stack:
-        yield functools.cache(lambda kind: stack.enter_context(Servers(5, kind)))
 
 
 @pytest.fixture

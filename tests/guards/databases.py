@@ -15,10 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 
-from quorumlock.lab.servers import free_port
+from quorumlock.lab.servers import free_port, give_back
 
 READY_WITHIN = 60.0
 _PR_SET_PDEATHSIG = 1
@@ -96,13 +97,12 @@ class Database:
     def _answers(self) -> bool:
         """Does it answer? An open port is not enough: PostgreSQL has one while it is starting up."""
         try:
-            self.greet()
+            return Path(self.home()) == self.data
         except Exception:
             return False
-        return True
 
-    def greet(self) -> None:
-        """Connects and leaves."""
+    def home(self) -> str:
+        """Where the data is of the server that answers on the port: it might be another one, that came first."""
         raise NotImplementedError
 
     def _log(self) -> str:
@@ -123,6 +123,7 @@ class Database:
             self._process.send_signal(self.STOP)
             self._process.wait(READY_WITHIN)
         shutil.rmtree(self.folder, ignore_errors=True)
+        give_back(self.port)
 
 
 class PostgreSQL(Database):
@@ -144,10 +145,14 @@ class PostgreSQL(Database):
         }  # fmt: skip
         return ["postgres", "-D", str(self.data), *(f"--{name}={value}" for name, value in settings.items())]
 
-    def greet(self) -> None:
+    def home(self) -> str:
         import psycopg
 
-        psycopg.connect(f"postgresql://test@127.0.0.1:{self.port}/postgres", connect_timeout=2).close()
+        url = f"postgresql://test@127.0.0.1:{self.port}/postgres"
+        with psycopg.connect(url, connect_timeout=2) as connection:
+            row = connection.execute(b"SHOW data_directory").fetchone()
+        assert row is not None
+        return str(row[0])
 
 
 class MariaDB(Database):
@@ -168,8 +173,13 @@ class MariaDB(Database):
         }  # fmt: skip
         return ["mariadbd", "--no-defaults", *(f"--{name}={value}" for name, value in options.items())]
 
-    def greet(self) -> None:
+    def home(self) -> str:
         import pymysql  # type: ignore[import-untyped]
 
         options = {"host": "127.0.0.1", "port": self.port, "user": "root"}
-        pymysql.connect(**options, ssl_disabled=True, connect_timeout=2).close()
+        with (
+            closing(pymysql.connect(**options, ssl_disabled=True, connect_timeout=2)) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute("SELECT @@datadir")
+            return str(cursor.fetchone()[0])

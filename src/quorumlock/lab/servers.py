@@ -48,22 +48,38 @@ def kinds() -> list[str]:
 
 
 _given: set[int] = set()
-"""Ports that were given away: free until the server is there, and not to be given twice."""
+"""Ports that this process does not give away, whoever else may."""
+_claims: dict[int, socket.socket] = {}
+"""What holds the ports that were given away, in the eyes of other processes too."""
 
 
 def free_port() -> int:
-    """A free port below those that the kernel gives to outgoing connections: nobody takes it by chance."""
+    """A free port below those that the kernel gives to outgoing connections: nobody takes it by chance.
+
+    It is claimed until `give_back`, or for the life of this process: free until the server is there and while it
+    is being restarted, and not to be given twice, here or by another process. The claim is the UDP port of the same
+    number, for which no server has any use, and which the kernel takes back from a process that dies.
+    """
     while True:
         port = random.randrange(10_000, 32_000)
         if port in _given:
             continue
+        claim = socket.socket(type=socket.SOCK_DGRAM)
         with socket.socket() as probe:
             try:
+                claim.bind(("127.0.0.1", port))
                 probe.bind(("127.0.0.1", port))
             except OSError:
+                claim.close()
                 continue
-        _given.add(port)
+        _claims[port] = claim
         return port
+
+
+def give_back(port: int) -> None:
+    """Ends the claim to a port from `free_port`."""
+    if (claim := _claims.pop(port, None)) is not None:
+        claim.close()
 
 
 def _end_with_parent() -> None:
@@ -117,11 +133,13 @@ class Server:
         return self
 
     def wait_until_ready(self) -> None:
+        """Until this very process answers: another one that came first to the port is not taken for it."""
         end = time.monotonic() + READY_WITHIN
         while time.monotonic() < end:
             if self._process is None or self._process.poll() is not None:
                 break
-            if self.command("PING").startswith((b"+PONG", b"-NOAUTH")):
+            mine = b"\r\nprocess_id:%d\r\n" % self._process.pid
+            if mine in self.command("INFO", "server") and self.command("PING").startswith(b"+PONG"):
                 return
             time.sleep(0.01)
         log = (self.folder / "log").read_text(errors="replace")[-500:]
@@ -160,7 +178,7 @@ class Server:
             self._signal_and_wait(signal.SIGKILL)
             self._process = None
         shutil.rmtree(self.folder, ignore_errors=True)
-        _given.discard(self.port)
+        give_back(self.port)
 
     def _signal(self, number: int) -> None:
         if self._process is not None and self._process.poll() is None:
