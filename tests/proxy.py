@@ -84,6 +84,11 @@ class Line:
             data = data[proxy.split_at :]
         self.client.sendall(data)
 
+    @property
+    def left(self) -> bool:
+        """Has the client hung up?"""
+        return not self.threads[0].is_alive()
+
     def let_go(self) -> None:
         self.requests_flow.set()
         self.answers_flow.set()

@@ -154,7 +154,10 @@ def test_a_table_of_somebody_elses_is_said_to_be_one(database: sqlite3.Connectio
     database.rollback()
 
 
-@pytest.mark.parametrize("conn", [None, "sqlite://", object(), 7, sqlite3], ids=repr)
+NOT_CONNECTIONS = {"None": None, "url": "sqlite://", "object": object(), "number": 7, "module": sqlite3}
+
+
+@pytest.mark.parametrize("conn", NOT_CONNECTIONS.values(), ids=NOT_CONNECTIONS)
 def test_a_connection_of_an_unknown_kind_is_refused(conn: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"acts on connections of sqlite3, psycopg.*SQLAlchemy, not on"):
         SQLGuard().enter(conn, Claim("a", 1))
