@@ -23,7 +23,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 HANDS = 3
-"""Most of a flight is waiting."""
+"""Most of a flight is waiting: so many at a time, if nothing else is under way."""
 ALLOWED = 60
 """Seconds for one test of a canary."""
 FLIGHT = 100
@@ -43,9 +43,9 @@ class Flight:
 class Aviary:
     """`with Aviary() as aviary: aviary.fly("name").result()`: a few at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, hands: int = HANDS) -> None:
         self._queue: queue.SimpleQueue[tuple[str, Future[Flight]] | None] = queue.SimpleQueue()
-        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(HANDS)]
+        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(hands)]
         for thread in self._threads:
             thread.start()
 

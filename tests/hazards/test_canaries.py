@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -20,8 +21,16 @@ FOUND_OUT = {"AssertionError", "Failed"}
 
 
 @pytest.fixture(scope="module")
-def flights(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Flight]]]:
-    """All canaries that were selected, under way a few at a time."""
+def fly(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Future[Flight]]]:
+    """All canaries that were selected, under way a few at a time.
+
+    Where tests run side by side nobody knows beforehand which of them will be run here: each flies when it is asked
+    for, and others elsewhere.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        with Aviary(hands=1) as aviary:
+            yield aviary.fly
+        return
     here = [
         item
         for item in request.session.items
@@ -29,13 +38,13 @@ def flights(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Flight]
     ]
     names = [str(item.callspec.params["name"]) for item in here if hasattr(item, "callspec")]
     with Aviary() as aviary:
-        yield {name: aviary.fly(name) for name in names}
+        yield {name: aviary.fly(name) for name in names}.__getitem__
 
 
 @pytest.mark.timeout(10 * ALLOWED)
 @pytest.mark.parametrize("name", CANARIES)
-def test_a_canary_is_found_out(flights: dict[str, Future[Flight]], name: str) -> None:
-    bird, flight = CANARIES[name], flights[name].result()
+def test_a_canary_is_found_out(fly: Callable[[str], Future[Flight]], name: str) -> None:
+    bird, flight = CANARIES[name], fly(name).result()
     called = [told for told in flight.outcomes if told["when"] == "call"]
     assert len(called) == sum(told["when"] == "setup" for told in flight.outcomes), flight.output
     for test in bird.caught_by:

@@ -74,7 +74,7 @@ async def every_answer_is_its_own(locks: quorumlock.AsyncLocker, nodes: Sequence
         except LockHeld as held:
             refusals[name] = held.tally
         except NoQuorum as broken:
-            if tries == 0 or not _only_slow(broken):
+            if tries == 0 or not only_slow(broken):
                 raise
             await ask(name, tries - 1)
 
@@ -96,7 +96,7 @@ def every_answer_is_its_own_with_threads(locks: quorumlock.Locker, nodes: Sequen
         except LockHeld as held:
             refusals[name] = held.tally
         except NoQuorum as broken:
-            if tries == 0 or not _only_slow(broken):
+            if tries == 0 or not only_slow(broken):
                 raise
             ask(name, tries - 1)
 
@@ -108,7 +108,7 @@ def every_answer_is_its_own_with_threads(locks: quorumlock.Locker, nodes: Sequen
     probe.clear(locks)
 
 
-def _only_slow(broken: NoQuorum) -> bool:
+def only_slow(broken: NoQuorum) -> bool:
     """Was the machine too busy to answer in time? Then nothing is said about whose answers came."""
     causes = {answer.cause for answer in broken.tally.answers if answer is not None} if broken.tally else set()
     return Cause.SILENT in causes and Cause.FAILED not in causes
