@@ -39,6 +39,8 @@ bench: environment servers
 	$(RUN) -m bench pair $(ARGS)
 	$(RUN) -m bench faults $(ARGS)
 	$(RUN) -m bench keep $(ARGS)
+	$(RUN) -m bench handover $(ARGS)
+	$(RUN) -m bench idle $(ARGS)
 
 clean:
 	rm -rf .venv .bench-envs .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m bench pair` and `python -m bench faults`."""
+"""Benchmarks: `python -m bench pair | faults | keep | handover | idle`."""

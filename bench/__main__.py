@@ -1,4 +1,4 @@
-"""The command line: `python -m bench pair | faults | keep [--quick] [--json FILE]`."""
+"""The command line: `python -m bench pair | faults | keep | handover | idle [--quick] [--json FILE]`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from quorumlock.lab.servers import kinds
 
-from . import faults, keep, pair
+from . import faults, handover, idle, keep, pair
 from .machine import describe
 
 
@@ -20,12 +20,15 @@ def main() -> int:
         ("pair", "one acquire + release, against floors and peers; server cost; import time"),
         ("faults", "the same with 1 and 2 of 5 nodes hung or dead, against healthy"),
         ("keep", "1 to 100,000 leases that are renewed: memory, threads, renewals, acquires beside them"),
+        ("handover", "from a release to the next holder: latency, owner changes per second, commands, spread"),
+        ("idle", "what 50 who wait for a held lock make the servers do"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--quick", action="store_true", help="fewer rounds, the same rows")
         command.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers there")
         command.add_argument("--server", choices=kinds(), default=kinds()[0], help="default: %(default)s")
-    commands.choices["pair"].add_argument("--no-peers", action="store_true", help="ours and the floors alone")
+    for name in ("pair", "handover", "idle"):
+        commands.choices[name].add_argument("--no-peers", action="store_true", help="ours and the floors alone")
     options = parser.parse_args()
 
     machine = describe(options.server)
@@ -34,6 +37,10 @@ def main() -> int:
         raw = pair.run(options.server, quick=options.quick, with_peers=not options.no_peers)
     elif options.command == "keep":
         raw = keep.run(options.server, quick=options.quick)
+    elif options.command == "handover":
+        raw = handover.run(options.server, quick=options.quick, with_peers=not options.no_peers)
+    elif options.command == "idle":
+        raw = idle.run(options.server, quick=options.quick, with_peers=not options.no_peers)
     else:
         raw = faults.run(options.server, quick=options.quick)
     if options.json:

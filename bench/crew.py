@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from quorumlock.lab.servers import Server
 
@@ -23,6 +23,9 @@ from .machine import cpu_us, pin
 # asyncio reads into 256 KiB of fresh memory each time. Whether glibc gives that back to the kernel after each read,
 # and pays for the pages again, hangs on what else lies in the heap: luck that adds 70 µs to a pair, or does not.
 STEADY_HEAP = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_MMAP_THRESHOLD_": str(1 << 27)}
+
+
+ChildT = TypeVar("ChildT", bound="Child")
 
 
 class Failed(Exception):
@@ -41,13 +44,15 @@ class Run:
     """Per pair: of the client, and of the servers where they were counted in."""
 
 
-class Worker:
-    """One child process."""
+class Child:
+    """One child process: `python -m PROGRAM MODULE`, which is asked and answers in lines of JSON."""
+
+    program = ""
 
     def __init__(self, module: str, python: Path | str = sys.executable) -> None:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
         self._process = subprocess.Popen(
-            [str(python), "-m", "bench.worker", module],
+            [str(python), "-m", self.program, module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
@@ -56,18 +61,16 @@ class Worker:
             env=os.environ | STEADY_HEAP,
         )
 
+    @property
+    def forks(self) -> list[int]:
+        """The processes that it has forked."""
+        pid = self._process.pid
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
     def pin(self, core: int) -> None:
         pin(self._process.pid, core)
 
-    def open(self, key: str, subject: str, mode: str, urls: list[str], ttl: float) -> None:
-        self._ask(do="open", key=key, subject=subject, mode=mode, urls=urls, ttl=ttl)
-
-    def run(self, key: str, seconds: float, pairs: int = 1, warm: int = 0, servers: Sequence[Server] = ()) -> Run:
-        before = cpu_us(servers)
-        run = Run(**self._ask(do="run", key=key, seconds=seconds, pairs=pairs, warm=warm))
-        return replace(run, cpu=run.cpu + (cpu_us(servers) - before) / (run.pairs + warm))
-
-    def _ask(self, **ask: Any) -> dict[str, Any]:
+    def ask(self, **ask: Any) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -102,6 +105,20 @@ class Worker:
         self._said.close()
 
 
+class Worker(Child):
+    """Times pairs."""
+
+    program = "bench.worker"
+
+    def open(self, key: str, subject: str, mode: str, urls: list[str], ttl: float) -> None:
+        self.ask(do="open", key=key, subject=subject, mode=mode, urls=urls, ttl=ttl)
+
+    def run(self, key: str, seconds: float, pairs: int = 1, warm: int = 0, servers: Sequence[Server] = ()) -> Run:
+        before = cpu_us(servers)
+        run = Run(**self.ask(do="run", key=key, seconds=seconds, pairs=pairs, warm=warm))
+        return replace(run, cpu=run.cpu + (cpu_us(servers) - before) / (run.pairs + warm))
+
+
 class Crew:
     """All workers of a benchmark; ended together."""
 
@@ -109,9 +126,11 @@ class Crew:
         self._stack = ExitStack()
 
     def hire(self, module: str, python: Path | str = sys.executable) -> Worker:
-        worker = Worker(module, python)
-        self._stack.callback(worker.close)
-        return worker
+        return self.add(Worker(module, python))
+
+    def add(self, child: ChildT) -> ChildT:
+        self._stack.callback(child.close)
+        return child
 
     def __enter__(self) -> Crew:
         return self

@@ -101,3 +101,11 @@ def cpu_us(servers: Sequence[Server]) -> float:
     """The CPU time that the servers have used so far, in µs: to the nanosecond, and without asking them."""
     tasks = (task for server in servers for task in Path(f"/proc/{server.pid}/task").iterdir())
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1000
+
+
+def cpu_of(pids: Sequence[int]) -> float:
+    """The same for any processes, with threads that have ended: some peers start one for everything they ask.
+
+    Every process has a clock for that, whose number Linux makes of its id (as clock_getcpuclockid(3) does).
+    """
+    return sum(time.clock_gettime_ns((~pid << 3) | 2) for pid in pids) / 1000

@@ -19,20 +19,33 @@ class Verdict:
 
     what: str
     measured: float | None
-    allowed: float
+    allowed: float | None
+    """None where there is nothing but a stretch."""
     stretch: float | None = None
     cpu: float | None = None
     """The same ratio of CPU time, client and servers together: what is left of it when the machine is busy."""
     floor: float | None = None
     """What the floor itself would have scored: no client can do better."""
+    at_least: bool = False
+    """Is more better?"""
 
     @property
     def word(self) -> str:
         if self.measured is None:
             return "not measured"
-        if self.measured > self.allowed:
+        reached = self.stretch is not None and self._within(self.stretch)
+        if self.allowed is None:
+            return "stretch met" if reached else "stretch not met"
+        if not self._within(self.allowed):
             return "MISSED"
-        return "met, stretch" if self.stretch is not None and self.measured <= self.stretch else "met"
+        return "met, stretch" if reached else "met"
+
+    def _within(self, limit: float) -> bool:
+        assert self.measured is not None
+        return self.measured >= limit if self.at_least else self.measured <= limit
+
+    def shown(self, limit: float | None) -> str:
+        return "" if limit is None else f"{'≥' if self.at_least else '≤'} {limit:g}"
 
     def raw(self) -> dict[str, Any]:
         return {**asdict(self), "verdict": self.word}
@@ -88,5 +101,4 @@ def print_verdicts(verdicts: list[Verdict]) -> None:
     for one in verdicts:
         cells = [(9, one.measured), *([(8, one.cpu), (7, one.floor)] if with_more else [])]
         figures = "".join(f"{'' if figure is None else f'{figure:.2f}':>{size}}" for size, figure in cells)
-        stretch = "" if one.stretch is None else f"≤ {one.stretch:g}"
-        print(f"{one.what:{width}}{figures}{f'≤ {one.allowed:g}':>8}{stretch:>9}  {one.word}")
+        print(f"{one.what:{width}}{figures}{one.shown(one.allowed):>8}{one.shown(one.stretch):>9}  {one.word}")
