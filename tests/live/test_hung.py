@@ -125,13 +125,20 @@ def test_hung_nodes_take_part_again_when_they_resume(fleet: Servers, connect: Co
     assert eventually(lambda: not exists(fleet[0], "a"), 0.5), "an attempt of the pause outlived its release"
 
 
+@pytest.fixture
+def never_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a busy machine takes to pass an answer on, its connection is not given up."""
+    monkeypatch.setattr("quorumlock.engines.redis.link.STALE_AFTER", 1000)
+
+
+@pytest.mark.usefixtures("never_stale")
 def test_after_a_timeout_the_same_socket_answers_with_its_own(
     servers: Servers, connect: Connect, put_proxy: Put
 ) -> None:
     """One node: each request times out, its answer is owed, and the next answer is nobody else's."""
     server = servers[0]
     proxy = put_proxy(server)
-    locks = connect([proxy.url], node_timeout=0.4)
+    locks = connect([proxy.url], node_timeout=0.2)
     locks.lock("warm", ttl=1).acquire().release()
     for turn in range(3):
         proxy.hold_answers()
@@ -140,11 +147,13 @@ def test_after_a_timeout_the_same_socket_answers_with_its_own(
         assert broken.value.may_linger
         proxy.let_go()
         every_answer_is_its_own_with_threads(locks, [server])
-    assert len(proxy.lines) == 1, "the connection was replaced"
+    # There may be two: the keeper has one of its own, if it comes to renew a lease.
+    assert not any(line.left for line in proxy.lines), "the connection was replaced"
     nothing_is_left([server])
 
 
 @pytest.mark.one_kind
+@pytest.mark.usefixtures("never_stale")
 def test_after_a_timeout_the_same_socket_answers_with_its_own_with_asyncio(
     servers: Servers, connect: Connect, put_proxy: Put
 ) -> None:
@@ -153,7 +162,7 @@ def test_after_a_timeout_the_same_socket_answers_with_its_own_with_asyncio(
     proxy = put_proxy(server)
 
     async def main() -> None:
-        async with quorumlock.connect_async(proxy.url, max_ttl=1, node_timeout=0.3) as locks:
+        async with quorumlock.connect_async(proxy.url, max_ttl=1, node_timeout=0.2) as locks:
             await (await locks.lock("warm", ttl=1).acquire()).release()
             for turn in range(5):
                 proxy.hold_answers()
@@ -162,7 +171,7 @@ def test_after_a_timeout_the_same_socket_answers_with_its_own_with_asyncio(
                 assert all(isinstance(error, quorumlock.NoQuorum) for error in found)
                 proxy.let_go()
                 await every_answer_is_its_own(locks, [server])
-            assert len(proxy.lines) == 1, "the connection was replaced"
+            assert not any(line.left for line in proxy.lines), "the connection was replaced"
         nothing_is_left([server])
 
     asyncio.run(main())
