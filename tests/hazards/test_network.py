@@ -225,6 +225,12 @@ def test_cut_connections_are_made_anew(lines: Lines) -> None:
 def test_a_half_open_connection_is_ended_by_the_server_before_its_lock_is_released(lines: Lines) -> None:
     """late-set: our end breaks, the server's does not, and the request is still on its way to it."""
     node, proxy = lines.nodes[0], lines.proxies[0]
+
+    def takes_part() -> bool:
+        with lines.locks.lock("warm", ttl=1) as lease:
+            return eventually(lambda: get(node, "warm") == lease.token, 0.05)
+
+    assert eventually(takes_part), "a node that was slow is left out for a while"
     old = client_ids(node)
     proxy.half_open = True
     proxy.hold_requests()

@@ -238,9 +238,9 @@ def test_loading_its_data(kind: str, connect: Connect) -> None:
     arguments = ["--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024"]
     with Server(kind, arguments=arguments) as node:
         with redis.Redis(port=node.port) as client:
-            client.mset({f"key-{index}": "x" for index in range(1200)})
+            client.mset({f"key-{index}": "x" for index in range(3000)})
             client.save()
-        locks = connect([node.url], init=False, node_timeout=0.1)
+        locks = connect([node.url], init=False, node_timeout=0.4)
         node.kill()
         node.start(wait=False)
         assert eventually(lambda: node.command("PING").startswith(b"-LOADING"))

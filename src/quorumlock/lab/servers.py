@@ -6,6 +6,7 @@ Each runs in a temporary folder on a free port, keeps nothing on disk unless ask
 from __future__ import annotations
 
 import ctypes
+import os
 import random
 import shutil
 import signal
@@ -49,8 +50,8 @@ def kinds() -> list[str]:
 
 _given: set[int] = set()
 """Ports that this process does not give away, whoever else may."""
-_claims: dict[int, socket.socket] = {}
-"""What holds the ports that were given away, in the eyes of other processes too."""
+_claims: dict[int, int] = {}
+"""The descriptors that hold the ports that were given away, in the eyes of other processes too."""
 
 
 def free_port() -> int:
@@ -72,14 +73,14 @@ def free_port() -> int:
             except OSError:
                 claim.close()
                 continue
-        _claims[port] = claim
+        _claims[port] = claim.detach()  # a socket would complain at exit that nobody closed it
         return port
 
 
 def give_back(port: int) -> None:
     """Ends the claim to a port from `free_port`."""
     if (claim := _claims.pop(port, None)) is not None:
-        claim.close()
+        os.close(claim)
 
 
 def _end_with_parent() -> None:
