@@ -1,4 +1,4 @@
-"""The SQLite engine among processes: readers and writers, slots, several locks, leaders and cells; killed holders."""
+"""The SQLite engine among processes: readers, slots, several locks, leaders and cells; holders that were killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import quorumlock
 from quorumlock import LeaseLost, LossReason, VersionConflict
 
-from .test_sqlite_processes import Start, start, url
+from .test_sqlite_processes import Process, Start, start, url
 
 __all__ = ["start"]  # fixtures
 
@@ -56,7 +56,7 @@ def run(start: Start, *programs: str) -> None:
         one.end()
 
 
-def held_by(start: Start, path: Path, body: str) -> object:
+def held_by(start: Start, path: Path, body: str) -> Process:
     """A process that has what `body` acquires, until it is killed."""
     holder = start(program(path, f"{body}\nprint('held', flush=True)\ntime.sleep(600)"))
     assert holder.line() == "ready"
@@ -75,7 +75,6 @@ for _ in range(turns):
             time.sleep(0.001)
 """
 READ = """
-together = 0
 for _ in range(turns):
     with locks.read_write("pair").read(ttl=30):
         seen = [open(name).read() for name in (left, right)]
@@ -192,8 +191,8 @@ def test_a_killed_holder_is_waited_for_until_its_ttl_is_over(
         time.sleep(0.05)
     seen = locks.inspect(names.get(kind, "a"))
     assert seen.holder is not None
-    assert seen.holder.pid == holder._popen.pid  # type: ignore[attr-defined]
-    holder.kill()  # type: ignore[attr-defined]
+    assert seen.holder.pid == holder._popen.pid
+    holder.kill()
     killed_at = time.monotonic()
     lock.acquire(timeout=1 + SLACK).release()
     assert time.monotonic() - killed_at < 1 + SLACK
@@ -205,7 +204,7 @@ def test_of_readers_the_killed_one_is_waited_for_and_the_others_go_on(
     mine = locks.read_write("a").read(ttl=30).acquire()
     holder = held_by(start, path, HOLDERS["reader"])
     assert len(locks.inspect("a").holders) == 2
-    holder.kill()  # type: ignore[attr-defined]
+    holder.kill()
     give_up_at = time.monotonic() + 1 + SLACK
     while len(locks.inspect("a").holders) == 2:
         assert time.monotonic() < give_up_at
