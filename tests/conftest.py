@@ -58,8 +58,8 @@ def shared_servers(crowd: Callable[[str], Servers], kind: str) -> Servers:
 def servers(shared_servers: Servers) -> Servers:
     """The shared servers, emptied."""
     for server in shared_servers.servers:
-        server.command("FLUSHALL")
-        server.command("SCRIPT", "FLUSH")
+        for words in (("FLUSHALL",), ("SCRIPT", "FLUSH")):
+            assert server.command(*words, timeout=10) == b"+OK\r\n", f"{server.label} was not emptied"
     return shared_servers
 
 

@@ -238,8 +238,8 @@ async def test_nobody_holds_a_lock_for_longer_than_max_hold_and_a_ttl(stage: Sta
 async def test_what_was_released_is_not_renewed(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
     story = listen(ours)
-    lease = await held(ours.lock("a", ttl=SHORT))
-    other = await held(ours.lock("b", ttl=SHORT))
+    lease = await held(ours.lock("a", ttl=3 * SHORT))
+    other = await held(ours.lock("b", ttl=3 * SHORT))
     assert await stage.until(lambda: renewals(story) >= 1)
     await lease.release()
     before = renewals(story)

@@ -36,7 +36,7 @@ class Patient:
         self.fleet = fleet
         self.node = fleet[0]
         self.connect = connect
-        self.three = connect(fleet)
+        self.three = connect(fleet, node_timeout=0.2)
         self.alone = connect([self.node.url], init=False, prefix="alone:", node_timeout=0.1)
         for locks in (self.three, self.alone):
             lease = locks.lock("warm", ttl=1).acquire(timeout=2)

@@ -191,14 +191,14 @@ def test_a_flushed_node_of_three_is_quarantined(servers: Servers, connect: Conne
 def test_connections_that_idled_and_were_closed_do_not_surface(
     servers: Servers, connect: Connect, count: int
 ) -> None:
-    locks = warmed(connect(servers.urls[:count]))
+    locks = warmed(connect(servers.urls[:count], node_timeout=0.2))
     for _ in range(3):
         for server in servers.servers[:count]:
             server.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         assert eventually(lambda: not any(client_ids(server) for server in servers.servers[:count])), (
             "not closed yet"
         )
-        time.sleep(0.06)
+        time.sleep(0.21)
         lease = locks.lock("a", ttl=1).try_acquire()
         assert lease is not None
         lease.release()
@@ -211,12 +211,13 @@ def test_connections_closed_while_idle_do_not_surface_with_asyncio(
     connect(servers.urls[:count])
 
     async def main() -> None:
-        async with quorumlock.connect_async(servers.urls[:count], max_ttl=1) as locks:
+        async with quorumlock.connect_async(servers.urls[:count], max_ttl=1, node_timeout=0.2) as locks:
             await (await locks.lock("a", ttl=1).acquire()).release()
             for _ in range(3):
                 for server in servers.servers[:count]:
                     server.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-                await asyncio.sleep(0.06)
+                assert eventually(lambda: not any(client_ids(server) for server in servers.servers[:count]))
+                await asyncio.sleep(0.21)
                 lease = await locks.lock("a", ttl=1).try_acquire()
                 assert lease is not None
                 await lease.release()
@@ -226,9 +227,9 @@ def test_connections_closed_while_idle_do_not_surface_with_asyncio(
 
 def test_a_single_server_may_restart_between_two_calls(make_servers: Make, connect: Connect) -> None:
     server = make_servers(1)
-    locks = warmed(connect(server))
+    locks = warmed(connect(server, node_timeout=0.2))
     server[0].restart()
-    time.sleep(0.06)
+    time.sleep(0.21)
     lease = locks.lock("a", ttl=1).try_acquire()
     assert lease is not None
     lease.release()

@@ -75,6 +75,7 @@ def lock_keys(servers: Iterable[Server]) -> set[str]:
 def client_ids(server: Server) -> set[int]:
     """The ids of all normal connections, but the one that asks (it is the last)."""
     reply = server.command("CLIENT", "LIST", "TYPE", "normal").decode()
+    assert reply.startswith("$"), reply or f"{server.label} did not answer"
     ids = [int(part.removeprefix("id=")) for part in reply.split() if part.startswith("id=")]
     return set(ids[:-1])
 
