@@ -1,4 +1,4 @@
-"""Every kind of lock on real servers while nodes and workers are killed and stopped; exit code 1 if a promise broke.
+"""Every kind of lock on real servers while nodes and workers are killed and stopped; exit code 1: a promise broke.
 
 Workers are processes, each with a kind of its own; some share a name: plain, fair and reentrant locks; readers and
 writers; slots of a semaphore; several locks at once; candidates of an election. Each keeps a log of its leases (see

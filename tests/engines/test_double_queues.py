@@ -13,7 +13,7 @@ from quorumlock.core.requests import Acquire, Leave, Release, Request, Ticket
 from quorumlock.engines.redis.wire import Wire
 from quorumlock.lab.servers import Servers
 
-from .test_double import NAMES, TOKENS, Pair, Real, alike, near, stored_alike
+from .test_double import NAMES, TOKENS, Pair, Real, stored_alike
 
 pytestmark = pytest.mark.live
 
@@ -85,7 +85,7 @@ class Town:
     def ask(self, request: Request) -> Any:
         """Asks both; what they answered, announced and stored must be the same. Gives the real one's answer."""
         mine, other = self.pair.ask(request)
-        assert alike(mine, other), f"{request!r}: {mine!r} and {other!r}"
+        assert self.pair.alike(mine, other), f"{request!r}: {mine!r} and {other!r}"
         for locker, ear in self.ears.items():
             real, double = ear.told()
             assert real == double, f"{request!r}: {locker} was told {real} and {double}"
@@ -96,16 +96,19 @@ class Town:
 
     def queues_differ(self, name: str) -> str:
         key = f"p:ql:queue:{{p:{name}}}"
-        flat = self.pair.real.execute(("ZRANGE", key, "0", "-1", "WITHSCORES"))
+        with self.pair.at_once():
+            flat = self.pair.real.execute(("ZRANGE", key, "0", "-1", "WITHSCORES"))
+            left_ms = self.pair.real.execute(("PTTL", key))
         real = {member: float(score) for member, score in zip(flat[::2], flat[1::2], strict=True)}
         double: Any = self.pair.double.get(key) or {}
         if real.keys() != double.keys():
             return f"{key}: {sorted(real)} and {sorted(double)}"
         for member, score in real.items():
-            if not near(int(score), int(double[member])):
+            if not self.pair.near(int(score), int(double[member])):
                 return f"{key}: {member!r} has {score} and {double[member]}"
-        lives = self.pair.real.execute(("PTTL", key)), self.pair.double.pttl(key)
+        lives = left_ms, self.pair.double.pttl(key)
         # It is refreshed when it lives for less than a ticket is good: for one of the two it may just be time.
+        near = self.pair.near
         if not near(*lives) and not any(near(min(lives), due) for due in LASTS_MS):
             return f"{key} lives for {lives[0]} and {lives[1]} ms"
         if real:  # from here on the very same, or ties would be broken differently
@@ -259,6 +262,6 @@ def test_a_lock_that_stays_closed_is_told_of_so_that_nobody_waits_for_the_old_en
     assert town.ask(acquire(0))[1] > 50_000
     ear = town.ears["l1"]
     mine, other = town.pair.ask(Release("a", "holder", wake=True, stay_ms=1_000))
-    assert alike(mine, other)
+    assert town.pair.alike(mine, other)
     assert ear.told() == ([b"t0@host:1"], [b"t0@host:1"])
     assert town.ask(acquire(0))[1] <= 1_000

@@ -280,3 +280,9 @@ def test_to_ask_for_what_is_held_is_to_read(make: Make) -> None:
     granted(read(one))
     (alone,) = statements(other, Acquire("a", "other", TTL_MS, 0))
     assert [statement.split()[0] for statement in alone] == ["SELECT", "SELECT"]
+    (beside,) = statements(other, Acquire("a", "r:two", TTL_MS, 0, shared=True))
+    assert [" ".join(statement.split()[:5]) for statement in beside if not statement.startswith("SELECT")] == [
+        "BEGIN IMMEDIATE",
+        "INSERT OR REPLACE INTO readers",
+        "COMMIT",
+    ]

@@ -160,7 +160,6 @@ def test_after_a_timeout_the_same_socket_answers_with_its_own(
     proxy = put_proxy(server)
     locks = connect([proxy.url], node_timeout=0.2)
     locks.lock("warm", ttl=1).acquire().release()
-    before = len(proxy.lines)
     for turn in range(3):
         proxy.hold_answers()
         with pytest.raises(quorumlock.NoQuorum) as broken:
@@ -168,7 +167,8 @@ def test_after_a_timeout_the_same_socket_answers_with_its_own(
         assert broken.value.may_linger
         proxy.let_go()
         every_answer_is_its_own_with_threads(locks, [server])
-    assert len(proxy.lines) == before, "the connection was replaced"
+    # There may be two: the keeper has one of its own, if it comes to renew a lease.
+    assert not any(line.left for line in proxy.lines), "the connection was replaced"
     nothing_is_left([server])
 
 
@@ -182,17 +182,16 @@ def test_after_a_timeout_the_same_socket_answers_with_its_own_with_asyncio(
     proxy = put_proxy(server)
 
     async def main() -> None:
-        async with quorumlock.connect_async(proxy.url, max_ttl=1, node_timeout=0.5) as locks:
+        async with quorumlock.connect_async(proxy.url, max_ttl=1, node_timeout=0.2) as locks:
             await (await locks.lock("warm", ttl=1).acquire()).release()
-            before = len(proxy.lines)
-            for turn in range(3):
+            for turn in range(5):
                 proxy.hold_answers()
                 tries = [locks.lock(f"lost-{turn}-{index}", ttl=1).try_acquire() for index in range(10)]
                 found = await asyncio.gather(*tries, return_exceptions=True)
                 assert all(isinstance(error, quorumlock.NoQuorum) for error in found)
                 proxy.let_go()
                 await every_answer_is_its_own(locks, [server])
-            assert len(proxy.lines) == before, "the connection was replaced"
+            assert not any(line.left for line in proxy.lines), "the connection was replaced"
         nothing_is_left([server])
 
     asyncio.run(main())

@@ -128,7 +128,7 @@ class Leases:
         if row is not None and left_ms and self._has(name, row, request.token):
             self._cursor.execute("COMMIT")
             return Answer(GRANTED, Cause.AGREED, row.fence)
-        beside = shared and row is not None and left_ms > 0 and row.token == READERS
+        beside = shared and row is not None and row.token == READERS
         line = self._tickets.line(name, ticket, shared)
         if (left_ms and not beside) or (request.strict and line.place):
             if ticket is not None:
@@ -141,7 +141,7 @@ class Leases:
         if not shared:
             return self._grant(name, request, fence)
         # Not raised: the last that anybody was given, whatever the name; so not below that of the last who had it
-        # alone. Whoever has it alone later is given a higher one.
+        # alone. Whoever has it alone later is given a higher one. (Nobody has had it since it was marked.)
         fence = row.fence if row is not None and beside else fence - 1
         if not beside:
             self._mark_shared(name, fence, request.ttl_ms)
