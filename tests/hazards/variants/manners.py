@@ -65,7 +65,7 @@ def a_loss_is_not_told_at_the_end() -> None:
     rewrite(LeaseBase._loss_on_exit, ("self._notice()", "return None"))
 
 
-@canary("test_exit::test_a_block_ends_quietly_and_soon_where_nobody_hears_its_release", dies_of="NoQuorum")
+@canary("test_exit::test_a_block_ends_quietly_and_soon_where_nobody_hears_its_release", dies_of="LeaseClosed")
 def a_release_must_be_heard() -> None:
     """A release that no majority has answered is an error."""
     rewrite(LeaseBase._released, ("self._freed = True", "if not tally.won: raise LeaseClosed('not released')"))
