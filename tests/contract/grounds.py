@@ -25,6 +25,10 @@ SOMEBODY = "somebody else"
 ALL = slice(None)
 
 
+INSERT_LEASE = """INSERT OR REPLACE INTO leases (name, token, fence, expires_ms, ttl_ms, boot)
+    VALUES (?, ?, ?, ?, ?, ?)"""
+
+
 class Ground(Protocol):
     """Some empty nodes of one engine."""
 
@@ -154,7 +158,7 @@ class SqliteGround:
     def take(self, name: str, ttl_ms: int, nodes: slice = ALL) -> None:
         if range(self.count)[nodes]:
             row = (name, SOMEBODY, 1, self._now_ms() + ttl_ms, ttl_ms, this_boot().clock)
-            self._execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?)", *row)
+            self._execute(INSERT_LEASE, *row)
 
     def _row(self, name: str) -> tuple[str, int, int] | None:
         """Token, fence and end."""

@@ -22,7 +22,7 @@ async def test_a_free_lock(stage: Stage) -> None:
     for _ in range(2):
         seen = await locks.inspect("a")
         assert (seen.name, seen.state, seen.kind, seen.holder) == ("a", "free", None, None)
-        assert seen.holders == seen.waiters == ()
+        assert (seen.holders, seen.waiters) == ((), ())
         assert len(seen.nodes) == stage.count
         assert {view.says for view in seen.nodes} == {"free"}
         await (await held(locks.lock("a", ttl=1, note="before"))).release()

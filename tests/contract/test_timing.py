@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -35,12 +36,13 @@ async def test_an_expired_lock_stays_closed_for_its_delay(stage: Stage) -> None:
 async def test_a_released_lock_has_no_delay(stage: Stage) -> None:
     """Nor a semaphore, nor several locks."""
     ours, theirs = await stage.connect(max_ttl=30), await stage.connect(max_ttl=30)
-    for make in (
+    makers: list[Callable[[AsyncLocker], AsyncLock]] = [
         lambda locks: locks.lock("a", ttl=1, lock_delay=20),
         lambda locks: locks.semaphore("a", 1, ttl=1, lock_delay=20),
         lambda locks: locks.multi(["a", "b"], ttl=1, lock_delay=20),
         lambda locks: locks.read_write("a").write(ttl=1, lock_delay=20),
-    ):
+    ]
+    for make in makers:
         await (await held(make(ours))).release()
         await (await held(make(theirs))).release()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -44,7 +45,7 @@ def test_names_are_given_once(locker: Any, names: Any) -> None:
 
 @pytest.mark.parametrize("bad", ["", None, 1, b"b", "ql:x", "a*", "{a}", "a\n", "x" * 1025, "\ud800"])
 def test_each_name_is_the_name_of_a_lock(locker: Any, bad: Any) -> None:
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: locker.multi(["a", bad]),
         lambda: locker.multi([bad]),
         lambda: locker.semaphore(bad, 2),
@@ -52,7 +53,8 @@ def test_each_name_is_the_name_of_a_lock(locker: Any, bad: Any) -> None:
         lambda: locker.election(bad),
         lambda: locker.cell(bad),
         lambda: locker.locked(bad)(lambda: None) if bad != "{a}" else locker.lock(bad),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(ConfigurationError, match="name="):
             call()
 
@@ -108,13 +110,14 @@ def test_whoever_stands_for_election_waits_for_some_time(locker: Any, timeout: A
 
 
 def test_a_ttl_and_its_delay_fit_into_max_ttl(locker: Any) -> None:
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: locker.lock("a", ttl=40, lock_delay=30),
         lambda: locker.semaphore("a", 2, ttl=40, lock_delay=30),
         lambda: locker.multi(["a"], ttl=40, lock_delay=30),
         lambda: locker.read_write("a").write(ttl=40, lock_delay=30),
         lambda: locker.locked("a", ttl=40, lock_delay=30),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(ConfigurationError, match="ttl=40 and lock_delay=30 are more than max_ttl=60"):
             call()
 
@@ -122,9 +125,10 @@ def test_a_ttl_and_its_delay_fit_into_max_ttl(locker: Any) -> None:
 @pytest.mark.parametrize("option", ["lock_delay", "at_least"])
 @pytest.mark.parametrize("value", [-0.1, 60.5, float("nan"), "1", None, True])
 def test_delays_are_seconds(locker: Any, option: str, value: Any) -> None:
-    for make in (
+    makers: list[Callable[..., object]] = [
         lambda **given: locker.lock("a", **given),
         lambda **given: locker.semaphore("a", 2, **given),
         lambda **given: locker.multi(["a"], **given),
-    ):
+    ]
+    for make in makers:
         refused(lambda make=make: make(**{option: value}), option, value, "60")  # type: ignore[misc]

@@ -4,7 +4,8 @@ Rules, beside those of `redlock.py`:
 
 1. Who shares a lock has a majority of nodes that list it among the readers, each with its own end. A majority of
    nodes without readers is needed to have it alone; two majorities meet. Its fence is that of the last who had it
-   alone: not raised, since readers need no order among themselves.
+   alone, or of an attempt to: readers need no order among themselves, so it is not raised for them; but a majority
+   confirms it, so that who has it alone later has a higher one.
 2. A semaphore is so many locks (*slots*), each kept by a majority. Every node gives the first that is free, in the
    order that the client says; only nodes that gave the same one count. (A counter on each node would be wrong:
    with three nodes and two permits, three clients get majorities.) What other nodes gave is released.
@@ -68,8 +69,8 @@ class Read(Kind):
     def settle(
         self, fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, route: Route
     ) -> Steps[tuple[int, int]]:
-        return tally.top, 0
-        yield  # makes it a generator
+        fences, raised = yield from confirm_all(fleet, (name,), token, tally, ttl, route)
+        return max(fences), raised
 
     def describe(self, grant: Grant) -> None:
         grant.exclusive = False
@@ -168,24 +169,9 @@ class AllOf(Kind):
     def settle(
         self, fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, route: Route
     ) -> Steps[tuple[int, int]]:
-        """As `redlock.confirm`, for all fences of a node together."""
-        raised: set[int] = set()
-        asked: set[int] = set()
-        top = highest(tally)
-        while len(raised | {node for node, fences in granted(tally).items() if fences == top}) < fleet.majority:
-            behind = {node: fences for node, fences in granted(tally).items() if below(fences, top)}
-            todo = {node: fences for node, fences in behind.items() if node not in asked}
-            if not todo:
-                return 0, len(raised)
-            asked |= todo.keys()
-            requests: list[Request | None] = [None] * len(fleet.nodes)
-            for node, fences in todo.items():
-                requests[node] = ConfirmAll(self.names, token, fences, top)
-            votes = fleet.tally(len(todo), asked=len(todo))
-            yield Round(requests, votes, fleet.timeout(ttl), route, everyone=True)
-            raised |= {node for node, _ in votes.granted()}
-        self._fences[token] = top
-        return max(top), len(raised)
+        fences, raised = yield from confirm_all(fleet, self.names, token, tally, ttl, route)
+        self._fences[token] = fences
+        return max(fences), raised
 
     def describe(self, grant: Grant) -> None:
         grant.line, grant.names = grant.name, self.names
@@ -193,15 +179,39 @@ class AllOf(Kind):
         grant.parts = tuple(replace(grant, name=name, fence=fence, line="", names=()) for name, fence in fences)
 
     def undoing(self, name: str, token: str) -> Release:
+        self._fences.pop(token, None)
         return Release(name, token, names=self.names)
 
     def leaving(self, name: str, ticket: str) -> Leave:
         return Leave(name, ticket, self.names)
 
 
+def confirm_all(
+    fleet: Fleet, names: tuple[str, ...], token: str, tally: Tally, ttl: float, route: Route
+) -> Steps[tuple[tuple[int, ...], int]]:
+    """As `redlock.confirm`, for all fences of a node together; fences of 0: a majority did not confirm them."""
+    raised: set[int] = set()
+    asked: set[int] = set()
+    top = highest(tally)
+    while len(raised | {node for node, fences in granted(tally).items() if fences == top}) < fleet.majority:
+        behind = {node: fences for node, fences in granted(tally).items() if below(fences, top)}
+        todo = {node: fences for node, fences in behind.items() if node not in asked}
+        if not todo:
+            return (0,) * len(names), len(raised)
+        asked |= todo.keys()
+        requests: list[Request | None] = [None] * len(fleet.nodes)
+        for node, fences in todo.items():
+            requests[node] = ConfirmAll(names, token, fences, top)
+        votes = fleet.tally(len(todo), asked=len(todo))
+        yield Round(requests, votes, fleet.timeout(ttl), route, everyone=True)
+        raised |= {node for node, _ in votes.granted()}
+    return top, len(raised)
+
+
 def granted(tally: Tally) -> dict[int, tuple[int, ...]]:
-    """Nodes that granted several locks, each with the fences."""
-    return {node: a.fences for node, a in enumerate(tally.answers) if a is not None and a.vote is Vote.GRANTED}
+    """Nodes that granted, each with the fences, or the one."""
+    found = [(node, a) for node, a in enumerate(tally.answers) if a is not None and a.vote is Vote.GRANTED]
+    return {node: answer.fences or (answer.fence,) for node, answer in found}
 
 
 def highest(tally: Tally) -> tuple[int, ...]:

@@ -128,13 +128,26 @@ class Family(Locks):
             free = [i for i in later if holders[i] is None]
             slot = (mine or free or [0])[0]
         lock, fence_key = pairs[slot]
-        if wait := self._turn(lock, fence_key, queue, argv, left_ms):
+        if wait := self._turn(lock, fence_key, queue, argv, left_ms, slots=True):
             return wait
         reply = self._acquire([lock, fence_key, marker], argv)
         return [*reply, slot] if reply[0] == 1 else reply
 
     def _all(self, keys: list[bytes], argv: list[bytes]) -> Reply:
-        token, ttl_ms, candidate, card, clamp, fence_ttl_ms, member, order, patience_ms, count, expected = argv
+        (
+            token,
+            ttl_ms,
+            candidate,
+            card,
+            clamp,
+            fence_ttl_ms,
+            member,
+            order,
+            patience_ms,
+            count,
+            channel,
+            expected,
+        ) = argv
         refusal = self._not_standing(self._text(keys[2]), expected)
         if refusal:
             return refusal
@@ -144,6 +157,14 @@ class Family(Locks):
             if holder is not None and holder != token:
                 came = self._came(queue, member, order, clamp)
                 place = self._enqueue(queue, member, came, int(patience_ms)) if member else 0
+                for (other, _), its_queue in zip(pairs, queues, strict=True):
+                    if (
+                        member
+                        and its_queue != queue
+                        and self._unqueue(its_queue, member)
+                        and self._get(other) is None
+                    ):
+                        self._tell(its_queue, channel, b"")
                 return [0, self._pttl(lock), self._fence(fence_key), place]
             if holder is None and self._get(lock) is not None:
                 return [OTHER_KIND]
@@ -243,7 +264,9 @@ class Family(Locks):
 
     # The queue.
 
-    def _turn(self, lock: bytes, fence_key: bytes, queue_key: bytes, argv: list[bytes], left_ms: int) -> Reply:
+    def _turn(
+        self, lock: bytes, fence_key: bytes, queue_key: bytes, argv: list[bytes], left_ms: int, slots: bool = False
+    ) -> Reply:
         """The answer to whoever has to wait; None: the lock is free, and theirs."""
         token, ttl_ms, _, _, clamp, _, member, order, patience_ms, *flags, _ = argv
         strict, grace_ms, channel, shared, again = (
@@ -286,7 +309,9 @@ class Family(Locks):
                 self._unqueue(queue_key, heads[0])
         place = 0
         lasts_ms = int(patience_ms) if wait_ms else int(ttl_ms)
-        if member and (strict or wait_ms):
+        if member and not wait_ms and (shared == b"1" or slots):
+            self._unqueue(queue_key, member)
+        elif member and (strict or wait_ms):
             place = self._enqueue(queue_key, member, came, lasts_ms)
         elif member and again and b"u:" + member in self._sorted(queue_key):
             self._sorted(queue_key)[b"u:" + member] = -(now_ms + lasts_ms)
@@ -310,9 +335,11 @@ class Family(Locks):
             one for _, one in sorted((score, one) for one, score in self._sorted(queue_key).items() if score >= 0)
         ]
 
-    def _unqueue(self, queue_key: bytes, member: bytes) -> None:
+    def _unqueue(self, queue_key: bytes, member: bytes) -> bool:
+        """True if it was there."""
         queue = self._sorted(queue_key)
-        queue.pop(member, None)
+        found = queue.pop(member, None) is not None
         queue.pop(b"u:" + member, None)
         if not queue:
             self._data.pop(queue_key, None)
+        return found

@@ -78,9 +78,10 @@ class Locks(Keys):
         if refusal:
             return refusal
         pairs = pairs_of(keys)
+        mine = READERS if token.startswith(b"r:") else token
         for (lock, fence_key), granted in zip(pairs, told[::2], strict=True):
             stored = self._text(fence_key)
-            if self._text(lock) != token or stored is None or fence_of(stored) != int(granted):
+            if self._text(lock) != mine or stored is None or fence_of(stored) != int(granted):
                 return [CHANGED]
         for (_, fence_key), granted, fence in zip(pairs, told[::2], told[1::2], strict=True):
             self._raise_fence(fence_key, int(granted), int(fence), fence_ttl_ms, card_of(self._text(fence_key)))

@@ -202,7 +202,17 @@ class Wire:
     def _acquire_all(self, ask: AcquireAll) -> Arguments:
         keys = self._pairs(ask.names) + [f"{self._queue_key}{name}}}" for name in ask.names]
         told = (ask.token, ask.ttl_ms, ask.candidate_us, ask.card, self._clamp_us, self._fence_ttl_ms)
-        return ("EVALSHA", scripts.ALL.sha, len(keys), *keys, *told, *_place(ask.ticket), len(ask.names), b"")
+        return (
+            "EVALSHA",
+            scripts.ALL.sha,
+            len(keys),
+            *keys,
+            *told,
+            *_place(ask.ticket),
+            len(ask.names),
+            self.channel,
+            b"",
+        )
 
     def _confirm_all(self, ask: ConfirmAll) -> Arguments:
         keys = self._pairs(ask.names)

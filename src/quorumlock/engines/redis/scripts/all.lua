@@ -1,5 +1,5 @@
 -- KEYS lock, fence, marker; then lock, fence of every further lock; then queue of every lock
--- ARGV token, ttl_ms, candidate_us, card, clamp_us, fence_ttl_ms, member or '', order_us, patience_ms, count, marker
+-- ARGV token, ttl_ms, candidate_us, card, clamp_us, fence_ttl_ms, member, order_us, patience_ms, count, channel, marker
 -- answers {1, fence, …} granted, one for each · {0, pttl, fence, place} one is held · {-1}, {-2, ms}, {-4} as acquire.lua
 --
 -- Every key is looked at before the first is written: all or nothing.
@@ -22,6 +22,13 @@ for i = 1, count do
       redis.call('ZADD', queue, order, member, -(math.floor(now / 1000) + ARGV[9]), 'u:' .. member)
       if redis.call('PTTL', queue) < tonumber(ARGV[9]) then redis.call('PEXPIRE', queue, 2 * ARGV[9] + 1000) end
       place = redis.call('ZCOUNT', queue, 0, '(' .. order)
+      -- Who was told that another of them is free, and cannot use it, passes that on.
+      for j = 1, count do
+        local other = KEYS[2 * count + 1 + j]
+        if j ~= i and redis.call('ZREM', other, member, 'u:' .. member) > 0 and not held[2 * j - 1] then
+          tell(other, ARGV[11], '')
+        end
+      end
     end
     local fence = tonumber(string.match(held[2 * i] or '', '^%d+')) or 0
     return {0, redis.call('PTTL', KEYS[key(i)]), fence, place}

@@ -57,7 +57,10 @@ elseif strict and not mine then
     redis.call('ZREM', queue, head, 'u:' .. head) -- nobody is there any more
   end
 end
-if member ~= '' then
+if member ~= '' and wait_ms == 0 and (slot or shared) then
+  -- There may be room for more: the next to be told is not who was just let in.
+  redis.call('ZREM', queue, member, 'u:' .. member)
+elseif member ~= '' then
   -- Granted, it keeps its place for as long as the lock lives without renewal: if the attempt fails elsewhere, it is
   -- not behind those who came later. Its release takes it away.
   local lasts_ms = wait_ms == 0 and tonumber(ARGV[2]) or tonumber(patience_ms)
