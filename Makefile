@@ -14,7 +14,7 @@ help:
 	@echo "make demo    five nodes, three workers, one lock, and things that go wrong"
 	@echo "make test    ruff, mypy and every test"
 	@echo "make lint    ruff and mypy alone"
-	@echo "make soak    one lock among faults for SECONDS=60, then ROUNDS=200 of every story of lost memory"
+	@echo "make soak    one lock, then every kind, among faults for SECONDS=60; ROUNDS=200 of each story of lost memory"
 	@echo "make bench   measurements against floors and other libraries"
 	@echo "make clean   removes .venv and all caches"
 
@@ -34,6 +34,7 @@ pytest: environment
 
 soak: environment
 	$(RUN) scripts/soak.py --seconds $(SECONDS) $(ARGS)
+	$(RUN) -m scripts.soak_family --seconds $(SECONDS) $(ARGS)
 	$(RUN) -m scripts.stories --rounds $(ROUNDS)
 
 bench: environment servers
