@@ -94,11 +94,11 @@ class LockerBase:
     def _broken(self, name: str, tally: Tally, who: str) -> None:
         if not redlock.broken(tally):
             raise NoQuorum(f"{name!r} was not broken on a majority: {tally.describe()}", tally)
-        self._keeper.lose(name)  # if it was ours
         by = f"{token().partition('@')[2]} {who}" if self._settings.identify else who
         logger.warning("%r was forced open by %s", name, by)
         if self._bus.listening:
             self._bus.emit(Broken(name, tally, by))
+        self._keeper.lose(name)  # if it was ours
 
 
 @functools.lru_cache(1000)

@@ -121,7 +121,7 @@ def _holder(token: str, sight: Sight) -> Holder:
         host=host,
         pid=int(pid) if pid else None,
         where=where if where not in ("", "-") else None,
-        since=sight.since_us / 1e6 if known else None,
+        since=sight.since_us / 1e6 if known and sight.since_us else None,
         remaining=sight.left_ms / 1000,
         fence=sight.fence if known or found else None,
         note=note or None,

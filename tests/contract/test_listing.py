@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
+import quorumlock
+from quorumlock import NoQuorum
+from quorumlock.lab.servers import free_port
+
 from .stage import Stage, case, held
 
 
@@ -58,14 +66,24 @@ async def test_at_most_so_many(stage: Stage) -> None:
 @case
 async def test_prefixes_keep_lists_apart(stage: Stage) -> None:
     plain = await stage.connect(max_ttl=30)
-    shop, shopping = (
-        await stage.connect(prefix="shop", max_ttl=30),
-        await stage.connect(prefix="shopping", max_ttl=30),
-    )
-    leases = [await held(locks.lock(name, ttl=20)) for locks, name in ((plain, "p"), (shop, "s"), (shopping, "t"))]
+    shop, bank = await stage.connect(prefix="shop:", max_ttl=30), await stage.connect(prefix="bank:", max_ttl=30)
+    leases = [await held(locks.lock(name, ttl=20)) for locks, name in ((plain, "p"), (shop, "s"), (bank, "b"))]
     assert await shop.list() == ["s"]
-    assert await shopping.list() == ["t"]
+    assert await bank.list() == ["b"]
     assert "p" in await plain.list()
-    assert not {"s", "t", "ql:node"} & {*await plain.list()}
+    assert not {"s", "b"} & {*await plain.list()}
     for lease in leases:
         await lease.release()
+
+
+@pytest.mark.parametrize("side", ["threads", "asyncio"])
+def test_nodes_that_cannot_be_asked_are_no_empty_list(side: str) -> None:
+    """Else an operator would take a fleet that is down for one in which nothing is held."""
+    nowhere = [f"redis://127.0.0.1:{free_port()}" for _ in range(3)]
+
+    async def listed() -> list[str]:
+        async with quorumlock.connect_async(nowhere) as locks:
+            return await locks.list()
+
+    with pytest.raises(NoQuorum, match="which locks are held"):
+        asyncio.run(listed()) if side == "asyncio" else quorumlock.connect(nowhere).list()

@@ -14,7 +14,8 @@ from tests.live.tools import exists, keys
 from .grounds import RedisGround
 from .stage import Stage, case, held
 
-TTL = 0.4
+TTL = 0.8
+"""Long enough for a busy machine to renew in time; what is kept is watched for somewhat more than that."""
 
 
 @case
@@ -74,7 +75,7 @@ async def test_a_waiter_gets_them_when_the_last_is_free(stage: Stage) -> None:
     leases = {name: await held(ours.lock(name, ttl=20)) for name in "ab"}
     waiter = await stage.queue(theirs.multi(["a", "b"], ttl=20), 1, line="a")
     await leases["a"].release()
-    await stage.wait_for_waiters("b", 1)
+    await stage.wait_for_waiters("b", 1, fair=False)
     assert not waiter.done()
     await leases["b"].release()
     both = await asyncio.wait_for(waiter, 10)
@@ -101,13 +102,13 @@ async def test_who_gives_up_leaves_all_queues(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
     leases = {name: await held(ours.lock(name, ttl=1)) for name in "ab"}
     waiter = asyncio.create_task(theirs.multi(["a", "b"], ttl=1).acquire(timeout=0.5))
-    await stage.wait_for_waiters("a", 1)
+    await stage.wait_for_waiters("a", 1, fair=False)
     await leases.pop("a").release()
-    await stage.wait_for_waiters("b", 1)
+    await stage.wait_for_waiters("b", 1, fair=False)
     with pytest.raises(AcquireTimeout):
         await waiter
-    await stage.wait_for_waiters("a", 0)
-    await stage.wait_for_waiters("b", 0)
+    await stage.wait_for_waiters("a", 0, fair=False)
+    await stage.wait_for_waiters("b", 0, fair=False)
     for lease in leases.values():
         await lease.release()
 
@@ -183,7 +184,7 @@ async def test_all_are_kept(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
     lease = await held(ours.multi(["a", "b", "c"], ttl=TTL))
     started_at = time.monotonic()
-    while time.monotonic() - started_at < 2 * TTL:
+    while time.monotonic() - started_at < 1.25 * TTL:
         for name in "abc":
             assert await theirs.lock(name, ttl=1).try_acquire() is None
         lease.check()

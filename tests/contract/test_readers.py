@@ -11,7 +11,8 @@ from quorumlock import AsyncLease, ConfigurationError, LeaseClosed, LeaseLost, L
 
 from .stage import Stage, case, held
 
-TTL = 0.4
+TTL = 0.8
+"""Long enough for a busy machine to renew in time; what is kept is watched for somewhat more than that."""
 
 
 @pytest.mark.takes_time
@@ -58,7 +59,7 @@ async def test_readers_are_kept(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
     readers = [await held(locks.read_write("a").read(ttl=TTL)) for locks in (ours, ours, theirs)]
     started_at = time.monotonic()
-    while time.monotonic() - started_at < 2.5 * TTL:
+    while time.monotonic() - started_at < 1.25 * TTL:
         assert await theirs.lock("a", ttl=1).try_acquire() is None
         for lease in readers:
             lease.check()
@@ -166,7 +167,7 @@ async def test_a_downgraded_lease_is_kept(stage: Stage) -> None:
     pair = ours.read_write("a")
     reader = await pair.downgrade(await held(pair.write(ttl=TTL)))
     started_at = time.monotonic()
-    while time.monotonic() - started_at < 2 * TTL:
+    while time.monotonic() - started_at < 1.25 * TTL:
         assert await theirs.lock("a", ttl=1).try_acquire() is None
         reader.check()
         await asyncio.sleep(TTL / 10)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
+from quorumlock import EngineError, NoQuorum
 from quorumlock.lab.servers import Server
 from tests.live.tools import get, keys, pttl
 
@@ -68,3 +70,37 @@ async def test_a_key_set_by_another_library_excludes_us(stage: Stage) -> None:
     assert await locks.lock("a", ttl=1).try_acquire() is None
     lease = await locks.lock("a", ttl=1).acquire(timeout=3)
     await lease.release()
+
+
+@case
+async def test_a_key_of_another_kind_is_told_by_every_kind_of_lock(stage: Stage) -> None:
+    """Nobody takes it for a lock, and nobody overwrites it."""
+    locks = await stage.connect()
+    for node in nodes(stage):
+        for key in ("a", "s#0", "ql:cell:{c}"):
+            node.command("HSET", key, "field", "value")
+    pair = locks.read_write("a")
+    attempts: list[Callable[[], Awaitable[object]]] = [
+        locks.lock("a", ttl=1).try_acquire,
+        locks.lock("a", ttl=1, fair=True).try_acquire,
+        locks.lock("a", ttl=1).locked,
+        pair.read(ttl=1).try_acquire,
+        pair.write(ttl=1).try_acquire,
+        locks.semaphore("s", 1, ttl=1).try_acquire,
+        locks.multi(["b", "a"], ttl=1).try_acquire,
+        locks.election("a", ttl=1).lead(timeout=0.05).__aenter__,
+        locks.election("a", ttl=1).leader,
+        partial(locks.inspect, "a"),
+        partial(locks.break_, "a"),
+    ]
+    for attempt in attempts:
+        with pytest.raises(NoQuorum, match="another kind"):
+            await attempt()
+    attempts = [locks.cell("c").get, partial(locks.cell("c").set, "x", 0)]
+    for attempt in attempts:
+        with pytest.raises(EngineError, match="another kind"):
+            await attempt()
+    for node in nodes(stage):
+        for key in ("a", "s#0", "ql:cell:{c}"):
+            assert node.command("HGET", key, "field") == b"$5\r\nvalue\r\n"
+        assert {key for key in keys(node) if not key.startswith("ql:")} == {"a", "s#0"}

@@ -11,7 +11,15 @@ from quorumlock import AsyncLease, AsyncLock, AsyncLocker, LeaseLost, LossReason
 
 from .stage import Stage, case, held
 
-LONG = 0.5
+LONG = 0.6
+
+
+async def closed(lock: AsyncLock, until: float) -> None:
+    """Fails if anybody gets this lock before that time; a busy machine may ask too late."""
+    lease = await lock.try_acquire()
+    if lease is not None:
+        assert time.monotonic() >= until, "it was open"
+        await lease.release()
 
 
 @pytest.mark.takes_time
@@ -24,8 +32,7 @@ async def test_an_expired_lock_stays_closed_for_its_delay(stage: Stage) -> None:
     assert lease.remaining() <= 0.2
     lost = lease.lost
     assert await stage.until(lost.is_set)
-    assert time.monotonic() - started_at < LONG, "it was not lost with its ttl"
-    assert await theirs.lock("a", ttl=1).try_acquire() is None
+    await closed(theirs.lock("a", ttl=1), started_at + 0.95 * (0.2 + LONG))
     new = await theirs.lock("a", ttl=1).acquire(timeout=10)
     assert time.monotonic() - started_at > 0.95 * (0.2 + LONG)
     assert new.fence > lease.fence
@@ -52,10 +59,10 @@ async def test_a_released_lock_has_no_delay(stage: Stage) -> None:
 async def test_a_delayed_lock_is_extended_and_kept_like_any_other(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
     started_at = time.monotonic()
-    lease = await held(ours.lock("a", ttl=0.3, lock_delay=0.3))
+    lease = await held(ours.lock("a", ttl=0.5, lock_delay=0.5))
     await lease.extend()
-    assert all(left <= 600 for left in stage.ground.left_ms("a"))
-    assert sum(left > 300 for left in stage.ground.left_ms("a")) > stage.count // 2
+    assert all(left <= 1000 for left in stage.ground.left_ms("a"))
+    assert sum(left > 500 for left in stage.ground.left_ms("a")) > stage.count // 2
     assert await stage.until(lambda: time.monotonic() - started_at > 0.7)
     lease.check()
     assert await theirs.lock("a", ttl=1).try_acquire() is None
@@ -72,8 +79,8 @@ async def test_a_released_lock_stays_closed_until_its_time(stage: Stage) -> None
     await lease.release()
     assert not lease.held
     assert not lease.lost.is_set()
-    assert await theirs.lock("a", ttl=1).try_acquire() is None
-    assert await ours.lock("a", ttl=1).try_acquire() is None
+    await closed(theirs.lock("a", ttl=1), started_at + 0.95 * LONG)
+    await closed(ours.lock("a", ttl=1), started_at + 0.95 * LONG)
     new = await theirs.lock("a", ttl=1).acquire(timeout=10)
     assert time.monotonic() - started_at > 0.95 * LONG
     assert new.fence > lease.fence
@@ -117,10 +124,8 @@ async def test_slots_and_several_locks_stay_closed_too(stage: Stage) -> None:
     leases: list[AsyncLease] = [await held(lock) for lock in both(ours)]
     for lease in leases:
         await lease.release()
-    for lock in both(theirs):
-        assert await lock.try_acquire() is None
-    for name in "ab":
-        assert await theirs.lock(name, ttl=1).try_acquire() is None
+    for lock in (*both(theirs), theirs.lock("a", ttl=1), theirs.lock("b", ttl=1)):
+        await closed(lock, started_at + 0.95 * LONG)
     for lock in both(theirs):
         await (await lock.acquire(timeout=10)).release()
     assert time.monotonic() - started_at > 0.95 * LONG

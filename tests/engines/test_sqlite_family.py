@@ -120,6 +120,8 @@ def test_who_waits_for_a_slot_stands_in_the_queue_of_the_whole(file: File) -> No
     granted(file.ask(Release("s#0", "y", True, names=SLOTS, line="s")))
     assert place(slot(file, "200", ticket(200), strict=True)) == 1
     assert place(slot(file, "rude", strict=True)) == 2, "nor may one overtake that has no ticket"
+    assert place(slot(file, "new", ticket(300), strict=True)) == 2, "nor one that has just come"
+    granted(file.ask(Leave("s", ":id-300", SLOTS, "s")))
     assert slot(file, "100", ticket(100), strict=True).choice == 1
     assert queue(file, "s") == [":id-200"], "its ticket goes with the grant"
     granted(file.ask(Leave("s", ":id-200", SLOTS, "s")))

@@ -22,6 +22,9 @@ from .test_sqlite_time import SHORT, of_another_boot
 
 __all__ = ["file", "make"]  # fixtures
 
+COLUMNS = "name, token, fence, expires_ms, ttl_ms, boot"
+"""Of a lease, as there were before."""
+
 
 def sight(file: File, name: str = "a") -> Sight:
     answer = file.ask(Inspect(name))
@@ -108,6 +111,9 @@ def test_what_is_of_another_boot_is_held_and_not_noted(make: Make) -> None:
     assert one.sql("SELECT count(*) FROM sightings") == one.sql("SELECT count(*) FROM reader_sightings") == [(0,)]
     refused(one.acquire(token="other"), Cause.HELD)
     refused(one.acquire("b"), Cause.HELD)
+    one.sql("UPDATE sightings SET until_ms = ?", 2**60)
+    one.sql("UPDATE reader_sightings SET until_ms = ?", 2**60)
+    assert held(one) == ["a", "b"], "seen, and not yet over"
     one.sql("UPDATE sightings SET until_ms = 5")
     one.sql("UPDATE reader_sightings SET until_ms = 5")
     assert (sight(one).value, sight(one, "b").value, held(one)) == ("", "", [])
@@ -174,10 +180,26 @@ def test_a_pattern_with_many_stars_takes_no_long_time(file: File) -> None:
 
 
 def test_only_those_behind_the_prefix_are_told_without_it(make: Make) -> None:
-    one, other, all_ = make(prefix="oth_r:"), make(prefix="other:"), make()
+    one, other, longer, none = make(prefix="oth_r:"), make(prefix="other:"), make(prefix="other:b"), make()
     one.acquire("a")
     other.acquire("b")
-    assert (held(one), held(other), held(all_, "*a")) == (["a"], ["b"], ["oth_r:a"])
+    longer.acquire("c")
+    granted(read(longer, name="d"))
+    none.acquire("other:e")
+    refused(other.acquire("bc", token="other"), Cause.HELD)
+    assert [held(each) for each in (one, other, longer, none)] == [["a"], ["b"], ["c", "d"], ["other:e"]]
+
+
+def test_of_a_lock_that_some_other_hand_has_set_nothing_more_is_known(file: File) -> None:
+    file.acquire()
+    row = file.row()
+    assert row is not None
+    file.sql("DELETE FROM leases")
+    values = ("a", "somebody else", *row[1:])
+    file.sql(f"INSERT INTO leases ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", *values)
+    seen = sight(file)
+    assert (seen.value, seen.start, seen.since_us, seen.card) == ("somebody else", "", 0, "")
+    assert held(file) == ["a"]
 
 
 # As users see it.
@@ -213,7 +235,7 @@ BEFORE = """CREATE TABLE leases (
 def make_old(file: File) -> None:
     """As it was before there was anything but plain locks."""
     file.engine.close()
-    file.sql("CREATE TABLE kept AS SELECT name, token, fence, expires_ms, ttl_ms, boot FROM leases")
+    file.sql(f"CREATE TABLE kept AS SELECT {COLUMNS} FROM leases")
     for table in ("leases", "tickets", "readers", "reader_sightings", "cells"):
         file.sql(f"DROP TABLE {table}")
     file.sql(BEFORE)

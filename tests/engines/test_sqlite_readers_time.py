@@ -10,6 +10,7 @@ from quorumlock.clocks import boot_time
 from quorumlock.core.requests import Extend, Join, Look, Release
 from quorumlock.core.votes import Cause, Vote
 from quorumlock.engines.sqlite import pruning
+from quorumlock.engines.sqlite.boot import this_boot
 
 from .test_sqlite import File, Make, file, granted, kept, make, refused
 from .test_sqlite_readers import read, rows, until
@@ -87,6 +88,16 @@ def test_readers_of_two_clocks_share_and_each_goes_on(make: Make, reboot: Reboot
     granted(there.acquire())
 
 
+def test_a_reader_that_reads_another_clock_now_goes_on(make: Make) -> None:
+    """A process that moved to another time namespace: by the numbers alone it would be over."""
+    one = make()
+    granted(read(one))
+    of_another_boot(one)
+    granted(one.ask(Extend((kept(token="r:one"),))))
+    assert one.sql("SELECT boot FROM readers") == [(this_boot().clock,)]
+    granted(one.ask(Release("a", "r:one")))
+
+
 # What is left behind.
 
 
@@ -112,6 +123,11 @@ def test_readers_of_another_boot_are_pruned_when_they_are_over_and_not_before(ma
     of_another_boot(one)
     make(max_ttl=SHORT).ask(Join())
     assert len(rows(one)) == 3
+    one.sql("UPDATE reader_sightings SET until_ms = 5 WHERE name = 'name-0'")
+    one.sql("UPDATE reader_sightings SET until_ms = ? WHERE name <> 'name-0'", 2**60)
+    make(max_ttl=SHORT).ask(Join())
+    assert len(rows(one)) == 2
+    assert one.sql("SELECT name FROM reader_sightings") == one.sql("SELECT name FROM leases")
     one.sql("UPDATE reader_sightings SET until_ms = 5")
     make(max_ttl=SHORT).ask(Join())
     assert [one.sql(f"SELECT count(*) FROM {table}") for table in ("readers", "reader_sightings", "leases")] == [

@@ -94,7 +94,11 @@ def _swap(cell: Cell, value: bytes, version: int) -> Steps[int]:
         return answer.fence
     if answer is not None and answer.cause is Cause.CHANGED:
         raise _conflict(name, version, answer.fence)
-    raise NoQuorum(f"the cell {name!r} may or may not have been set, read it again: {tally.describe()}", tally)
+    if answer is not None and answer.cause is Cause.OTHER_KIND:
+        raise EngineError(f"the cell {name!r} was not set: another kind of key is there", fleet.nodes[0])
+    refused = answer is not None and answer.vote is Vote.REFUSED
+    fate = "was not set" if refused else "may or may not have been set, read it again"
+    raise NoQuorum(f"the cell {name!r} {fate}: {tally.describe()}", tally)
 
 
 def _asked(cell: Cell, request: CellGet | CellEnter) -> Steps[tuple[bytes, int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..errors import NoQuorum
 from .effects import Round, Route, Steps
 from .fleet import Fleet, muster
 from .requests import Inspect, Request, Scan
@@ -20,9 +21,13 @@ def inspect(fleet: Fleet, name: str) -> Steps[Tally]:
 
 
 def names(fleet: Fleet, pattern: str, limit: int) -> Steps[list[str]]:
-    """The names that are held on any node, in order; each node is searched step by step to its end."""
+    """The names that are held on any node, in order; each node is searched step by step to its end.
+
+    Raises NoQuorum where a majority could not be searched.
+    """
     yield from muster(fleet)
     found: set[str] = set()
+    unheard: set[int] = set()
     cursors: list[str | None] = ["0"] * len(fleet.nodes)
     while any(cursor is not None for cursor in cursors) and len(found) < limit:
         requests: list[Request | None] = [
@@ -38,4 +43,8 @@ def names(fleet: Fleet, pattern: str, limit: int) -> Steps[list[str]]:
                     cursor, *more = answer.names
                     found.update(name for name in more if not name.startswith("ql:"))  # locks of our own
                     cursors[node] = None if cursor == "0" else cursor
+                else:
+                    unheard.add(node)
+        if len(fleet.nodes) - len(unheard) < fleet.majority:
+            raise NoQuorum(f"no majority could tell which locks are held: {tally.describe()}", tally)
     return sorted(found)[:limit]

@@ -202,7 +202,8 @@ def _stand_in_line(fleet: Fleet, room: Room, wish: Wish, watch: Watch, until: fl
             busy = since is None or bool(held_until)
             why = "" if busy else f"no majority for {now - since:.1f} s" if since is not None else ""
             outcome = Refusal(fleet.tally(), busy=busy, linger=False, why=why)
-            raise given_up(wish.name, outcome, "by another thread or task of this process", wish.timeout)
+            how = f"within {wish.timeout:g} s (this process has it, or others of it wait before us)"
+            raise given_up(wish.name, outcome, how, wish.timeout)
         yield Wait(watch, min(held_until - now if contends else NAP, _left(until, now), NAP))
         watch.arm()
 

@@ -55,8 +55,8 @@ ABSENT = Answer(REFUSED, Cause.ABSENT)
 CHANGED = Answer(REFUSED, Cause.CHANGED)
 
 _FIND = "SELECT token, fence, expires_ms, ttl_ms, boot FROM leases WHERE name = ?"
-_STORE = """INSERT OR REPLACE INTO leases (name, token, fence, expires_ms, ttl_ms, boot, since_us, card)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+_STORE = """INSERT OR REPLACE INTO leases (name, token, fence, expires_ms, ttl_ms, boot, since_us, card, begins)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _RENEW = "UPDATE leases SET expires_ms = ?, ttl_ms = ?, boot = ? WHERE name = ?"
 _SHUT = """UPDATE leases SET token = ?, expires_ms = ?, ttl_ms = ?, boot = ?
     WHERE name = ? AND token = ? AND (boot <> ? OR expires_ms > ?)"""
@@ -94,6 +94,7 @@ class Leases:
         self._readers = Readers(cursor, boot, max_ttl_ms)
         self._clock = boot.clock
         self._prefix = prefix
+        self._begins = len(prefix)
         self._max_ttl_ms = max_ttl_ms
 
     def nothing(self, _: Join | Survey | Close | Initialise) -> Answer:
@@ -178,12 +179,13 @@ class Leases:
         return Answer(GRANTED, Cause.AGREED, fence)
 
     def _store(self, name: str, token: str, fence: int, ttl_ms: int, card: str) -> None:
-        since_us = time.time_ns() // 1000
-        self._cursor.execute(_STORE, (name, token, fence, ends_ms(ttl_ms), ttl_ms, self._clock, since_us, card))
+        ends, since_us = ends_ms(ttl_ms), time.time_ns() // 1000
+        row = (name, token, fence, ends, ttl_ms, self._clock, since_us, card, self._begins)
+        self._cursor.execute(_STORE, row)
 
     def _mark_shared(self, name: str, fence: int, ttl_ms: int) -> None:
         """It is of no clock: no look at this row alone says whether it is over."""
-        self._cursor.execute(_STORE, (name, READERS, fence, 0, ttl_ms, "", 0, ""))
+        self._cursor.execute(_STORE, (name, READERS, fence, 0, ttl_ms, "", 0, "", self._begins))
 
     def confirm(self, request: Confirm) -> Answer:
         """One node always agrees with itself: there is nothing to raise."""

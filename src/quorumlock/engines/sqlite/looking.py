@@ -14,7 +14,8 @@ START = 8
 
 _CARD = "SELECT since_us, card FROM leases WHERE name = ?"
 _HELD = f"""SELECT substr(name, length(:prefix) + 1) FROM leases AS l
-    WHERE substr(name, 1, length(:prefix)) = :prefix AND substr(name, length(:prefix) + 1) GLOB :pattern
+    WHERE begins = length(:prefix) AND substr(name, 1, length(:prefix)) = :prefix
+    AND substr(name, length(:prefix) + 1) GLOB :pattern
     AND CASE WHEN token = '{READERS}' THEN EXISTS (SELECT 1 FROM readers AS r LEFT JOIN reader_sightings AS s
             ON s.name = r.name AND s.token = r.token AND s.boot = :boot AND s.expires_ms = r.expires_ms
             WHERE r.name = l.name
@@ -44,7 +45,8 @@ class Looking(Family):
             self._cursor.execute(_CARD, (name,))
             ((since_us, card),) = self._cursor.fetchall()
             left_ms = left_ms or self._wait_ms(row)
-            sight = Sight(row.token, left_ms, row.fence, since_us, row.token[:START], card, (), waiters)
+            start = row.token[:START] if since_us else ""  # of some other hand nothing is known
+            sight = Sight(row.token, left_ms, row.fence, since_us, start, card, (), waiters)
         self._cursor.execute("COMMIT")
         return Answer(GRANTED, Cause.AGREED, sight=sight)
 

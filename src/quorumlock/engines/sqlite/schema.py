@@ -2,7 +2,8 @@
 
 leases: who holds what, until when. `expires_ms` is an instant of the boot clock `boot`, and means nothing to
 readers of another one; see `leases.py`. Rows of locks that were released are deleted. `since_us` (wall clock) and
-`card` are for people who ask who holds it.
+`card` are for people who ask who holds it; a row that lacks them was written by some other hand. `begins` says how
+long the prefix is: "shop" + "ping:x" and "shopping:" + "x" are one lock, but not in the same lists.
 sightings: when a boot clock first saw a lease of another one, and until when it waits for it.
 readers, reader_sightings: the same for those who share a lock, whose row in `leases` says only that it is shared;
 see `readers.py`.
@@ -28,7 +29,7 @@ _TABLES = (
     """CREATE TABLE leases (
         name TEXT PRIMARY KEY, token TEXT NOT NULL, fence INTEGER NOT NULL,
         expires_ms INTEGER NOT NULL, ttl_ms INTEGER NOT NULL, boot TEXT NOT NULL,
-        since_us INTEGER NOT NULL DEFAULT 0, card TEXT NOT NULL DEFAULT ''
+        since_us INTEGER NOT NULL DEFAULT 0, card TEXT NOT NULL DEFAULT '', begins INTEGER NOT NULL DEFAULT 0
     ) WITHOUT ROWID""",
     """CREATE TABLE sightings (
         name TEXT, boot TEXT, token TEXT NOT NULL, expires_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL,
@@ -60,6 +61,7 @@ _LATER = {
 _LATER_COLUMNS = {
     "since_us": "ALTER TABLE leases ADD COLUMN since_us INTEGER NOT NULL DEFAULT 0",
     "card": "ALTER TABLE leases ADD COLUMN card TEXT NOT NULL DEFAULT ''",
+    "begins": "ALTER TABLE leases ADD COLUMN begins INTEGER NOT NULL DEFAULT 0",
 }
 
 # One statement, one snapshot: a file that is being made by another process is seen before or after, never between.
@@ -102,7 +104,7 @@ def _missing(cursor: sqlite3.Cursor, path: str) -> tuple[str, ...]:
         return (*_TABLES, *_LATER.values())
     if application != APPLICATION or version < 1:
         raise troubles.foreign(path)
-    columns = re.findall(r"\w+", leases) if leases else list(_LATER_COLUMNS)  # a damaged file is left as it is
+    columns = re.findall(r"\w+", leases or "")  # without that table, it is damaged: to add to it fails, and says so
     return (
         *(statement for name, statement in _LATER.items() if name not in found),
         *(statement for name, statement in _LATER_COLUMNS.items() if name not in columns),
