@@ -9,7 +9,7 @@ import pytest
 
 from quorumlock.core.requests import Join
 from quorumlock.core.votes import Answer, Cause, Member, Vote
-from quorumlock.engines.redis.node import Hello, Node, Terms, numbers
+from quorumlock.engines.redis.node import Hello, Node, Terms
 
 GOOD = Hello("known", b"0 60000 1 f00d 3 60000 0 1 id", 5_000_000, "run-1", "master", "standalone", 0, "noeviction")
 
@@ -224,56 +224,57 @@ FREE = replace(GOOD, status="free", marker=b"")
 
 def test_a_node_without_a_marker_is_looked_at_twice_before_it_is_taken() -> None:
     one, two, three = fleet()
-    assert one.next_join(Join(), 2) is None, "nothing is known of the others yet"
+    assert one.next_join(Join(), 2, 5.0) is None, "nothing is known of the others yet"
     answer = one.meet(FREE)
     assert answer is not None
     assert answer.cause is Cause.QUARANTINE
-    two.confirmed = next(numbers)
+    two.confirmed_at = 5.0
     three.health.failed(0.0, "Connection refused")
-    assert one.next_join(Join(), 1) == Join()
-    assert one.next_join(Join(), 2) == Join(enter=True)
-    assert one.next_join(Join(enter=True), 3) is None, "somebody took it away again"
-    assert fleet(1)[0].next_join(Join(), 1) == Join(enter=True), "one node has no others to ask"
+    assert one.next_join(Join(), 1, 5.0) == Join()
+    assert one.next_join(Join(), 2, 5.0) == Join(enter=True)
+    assert one.next_join(Join(enter=True), 3, 5.0) is None, "somebody took it away again"
+    assert fleet(1)[0].next_join(Join(), 1, 5.0) == Join(enter=True), "one node has no others to ask"
 
 
 def test_what_was_heard_before_and_silence_say_nothing_of_a_change() -> None:
     one, two, three = fleet()
-    two.confirmed = three.confirmed = next(numbers)
-    assert one.next_join(Join(), 2) is None, "all were well, before it was found empty"
-    three.confirmed = next(numbers)
+    two.confirmed_at = three.confirmed_at = 4.9
+    assert one.next_join(Join(), 2, 5.0) is None, "all were well, before it was found empty"
+    three.confirmed_at = 5.0
     two.health.failed(0.0, Cause.SILENT.value)
-    assert one.next_join(Join(), 2) is None, "the silent one may have been taken into another fleet"
+    assert one.next_join(Join(), 2, 5.0) is None, "the silent one may have been taken into another fleet"
     two.health.answered()
-    two.confirmed = next(numbers)
-    assert one.next_join(Join(), 2) == Join(enter=True)
+    two.confirmed_at = 5.1
+    assert one.next_join(Join(), 2, 5.2) == Join(enter=True)
+    assert one.next_join(Join(), 2, 9.0) is None, "that was long ago"
 
 
 def test_a_majority_that_is_sure_need_not_wait_for_a_silent_node() -> None:
     one, *others = fleet(5)
-    assert one.next_join(Join(), 2) is None
+    assert one.next_join(Join(), 2, 5.0) is None
     for mate in others[:3]:
-        assert one.next_join(Join(), 2) is None
-        mate.confirmed = next(numbers)
-    assert one.next_join(Join(), 2) == Join(enter=True)
+        assert one.next_join(Join(), 2, 5.0) is None
+        mate.confirmed_at = 5.0
+    assert one.next_join(Join(), 2, 5.0) == Join(enter=True)
 
 
 def test_nodes_that_are_all_empty_are_taken() -> None:
     one, two, three = fleet()
     for node in (one, two):
-        assert node.next_join(Join(), 2) is None
-    assert three.next_join(Join(), 2) == Join(enter=True)
-    assert one.next_join(Join(), 2) == Join(enter=True)
+        assert node.next_join(Join(), 2, 5.0) is None
+    assert three.next_join(Join(), 2, 5.0) == Join(enter=True)
+    assert one.next_join(Join(), 2, 5.0) == Join(enter=True)
 
 
 def test_a_node_without_a_marker_is_left_alone_while_another_is_of_another_fleet() -> None:
     one, two, three = fleet()
     three.health.failed(0.0, "Connection refused")
     refused(two, replace(GOOD, status="misfit", marker=b"0 1 1 beef 3 60000 0 1 id", run_id="run-2"))
-    assert one.next_join(Join(), 2) is None
+    assert one.next_join(Join(), 2, 5.0) is None
     answer = one.meet(FREE)
     assert answer is not None
     assert answer.cause is Cause.MISFIT
     assert "left running" in answer.detail
     assert two.meet(replace(GOOD, run_id="run-2")) is None
-    two.confirmed = next(numbers)
-    assert one.next_join(Join(), 2) == Join(enter=True)
+    two.confirmed_at = 5.0
+    assert one.next_join(Join(), 2, 5.0) == Join(enter=True)

@@ -283,8 +283,15 @@ def try_acquire(
     outcome = yield from acquire(fleet, name, ttl, strict=fair, lock_delay=lock_delay, kind=kind, card=card)
     if outcome.won:
         if room is not None:
-            outcome.room = room
-            room.granted(outcome)
+            try:
+                outcome.room = room
+                room.granted(outcome)
+            except BaseException:  # an interrupt, before anybody could have released it
+                outcome.over = True
+                room.forget(outcome)
+                undoing = kind.undoing(name, outcome.token)._replace(wake=True)
+                yield from release(fleet, name, outcome.token, ttl, outcome.route, request=undoing)
+                raise
         return outcome
     if outcome.busy:
         return None

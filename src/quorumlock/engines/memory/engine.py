@@ -91,11 +91,9 @@ class MemoryEngine:
         self._world.attend(self._wire.prefix, keeper)
 
     def perform(self, round_: Round) -> None:
-        """Asks every node in its turn; all of them answer."""
+        """Asks all nodes at a time; all of them answer."""
         with self._world.talk():
-            for index, request in enumerate(round_.requests):
-                if request is not None:
-                    self._ask(index, request, round_.tally)
+            self._ask(round_.requests, round_.tally)
             news = self._news[:]
             self._news.clear()
         for node, left in news:
@@ -123,23 +121,35 @@ class MemoryEngine:
                 return
             self._world.initialised.add(self._wire.prefix)
             tally = Tally(self.labels, len(self.labels), patient=True)
-            for index in range(len(self.labels)):
-                self._ask(index, Initialise(force=False), tally)
+            self._ask([Initialise(force=False)] * len(self.labels), tally)
 
-    def _ask(self, index: int, request: Request, tally: Tally) -> None:
-        line, server = self._lines[index], self.servers[index]
-        opened = line is None or line.run_id != server.run_id  # a server that restarts has lost its connections
-        if opened:
-            line = self._lines[index] = _Line(Link(self.nodes[index], self._wire), server)
-        assert line is not None
+    def _ask(self, requests: Sequence[Request | None], tally: Tally) -> None:
+        """Carries bytes to and fro, a step on each line after the other, until nothing is left to say."""
+        now = self.clock()
+        under_way: dict[int, bytes] = {}
         try:
-            if opened:
-                line.say(line.link.begin(self.clock()))
-            line.say(line.link.submit(request, self._wire.encode(request), tally, self.clock()))
+            for index, request in enumerate(requests):
+                if request is not None:
+                    line = self._line(index, now)
+                    under_way[index] = line.link.submit(request, self._wire.encode(request), tally, now)
+            while under_way := {index: data for index, data in under_way.items() if data}:
+                for index, data in under_way.items():
+                    under_way[index] = self._line(index, now).say(data)
         except BaseException as error:  # an interrupt: what was said is done, but nobody knows what was answered
-            self._lines[index] = None
-            line.link.fail(Cause.DISCONNECTED, type(error).__name__)
+            for index in under_way:
+                line_, self._lines[index] = self._lines[index], None
+                if line_ is not None:
+                    line_.link.fail(Cause.DISCONNECTED, type(error).__name__)
             raise
+
+    def _line(self, index: int, now: float) -> _Line:
+        line, server = self._lines[index], self.servers[index]
+        if line is None or line.run_id != server.run_id:  # a server that restarts has lost its connections
+            line = self._lines[index] = _Line(Link(self.nodes[index], self._wire), server)
+            data = line.link.begin(now)
+            while data:
+                data = line.say(data)
+        return line
 
 
 class _Line:
@@ -151,14 +161,13 @@ class _Line:
         self._server = server
         self._reader = new_reader()
 
-    def say(self, data: bytes) -> None:
-        """Carries bytes to and fro until nothing is left to say."""
-        while data:
-            self._reader.feed(data)
-            answers = b""
-            while (command := self._reader.gets()) is not False:
-                answers += encode(self._server.execute(command))
-            data = self.link.receive(answers)
+    def say(self, data: bytes) -> bytes:
+        """Carries bytes there and the answers back; gives what is to be said in turn."""
+        self._reader.feed(data)
+        answers = b""
+        while (command := self._reader.gets()) is not False:
+            answers += encode(self._server.execute(command))
+        return self.link.receive(answers)
 
 
 class _Node(Node):

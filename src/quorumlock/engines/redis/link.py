@@ -35,7 +35,7 @@ from ...core.requests import (
 from ...core.votes import Answer, Cause, Tally, Vote, unknown
 from .answers import decode, decode_all, decode_many, decode_names, decode_release, decode_sight
 from .entries import Entry, Farewell, Ignored, Kill, WhoAmI
-from .node import Client, Hello, Node, numbers
+from .node import Client, Hello, Node
 from .resp import ProtocolError, ReplyError, new_reader, pack
 from .scripts import ACQUIRE, RELEASE
 from .wire import FREE, Wire
@@ -63,7 +63,6 @@ class Call:
         self.tally = tally
         self.index = index
         self.sent_at = sent_at
-        self.number = next(numbers)
 
     def take(self, link: Link, reply: Any) -> bytes:
         if type(reply) is ReplyError:
@@ -90,7 +89,7 @@ class Call:
                     self.rejoined = True
                     return link.join_again(self)
             elif answer.vote is not Vote.UNKNOWN and type(self.request) not in FREE:
-                link.node.confirmed = self.number
+                link.node.confirmed_at = self.sent_at
         self.tally.cast(self.index, answer)
         return b""
 
@@ -114,7 +113,11 @@ class Joining:
         if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT") and not self.sourced:
             self.sourced = True
             return link.send_own(self, link.wire.encode(self.request, source=True))
-        if type(reply) is list and reply[0] == b"free" and (more := link.node.next_join(self.request, self.looks)):
+        if (
+            type(reply) is list
+            and reply[0] == b"free"
+            and (more := link.node.next_join(self.request, self.looks, self.sent_at))
+        ):
             return link.send_own(Joining(more, self.sent_at, self.looks + 1), link.wire.encode(more))
         return link.joined(reply, self.sent_at)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,8 +17,8 @@ from .wire import FORMAT
 logger = logging.getLogger("quorumlock")
 
 FAREWELLS_MOST = 100
-numbers = itertools.count(1)
-"""Of requests, in the order in which they are made."""
+NEWS = 1.0
+"""Seconds after which it says nothing any more that a node was one of this fleet."""
 LOOKS = 2
 """How often a node is found without a marker before it gets one: time for the other nodes to answer."""
 CLOSED = 2**53 - 1
@@ -182,10 +182,10 @@ class Node:
     """Releases that may not have reached it; said again as soon as there is a connection."""
     run_id: str = ""
     met: bool = False
-    confirmed: int = 0
-    """The number of the last request that it answered as one of this fleet."""
-    emptied: int = 0
-    """If it has no marker: the number of the request before it was found so; 0: it has one, or was never asked."""
+    confirmed_at: float = -math.inf
+    """When the last request was sent that it answered as one of this fleet."""
+    emptied_at: float | None = None
+    """If it has no marker: when the request was sent by which it was found so."""
     misfit: bool = False
     """Did it say that it belongs to a fleet with other terms?"""
     mates: list[Node] = field(default_factory=list)
@@ -204,7 +204,7 @@ class Node:
         """Could it not even be connected to? (One that is only silent may yet say something.)"""
         return self.health.failures > 0 and self.health.why != Cause.SILENT.value
 
-    def next_join(self, last: Join, looks: int) -> Join | None:
+    def next_join(self, last: Join, looks: int, now: float) -> Join | None:
         """What to ask a node that has no marker, after having looked at it so often; None: leave it alone.
 
         A client with the wrong terms, or one that was left running when the fleet was changed, would take the node
@@ -218,13 +218,14 @@ class Node:
         change is down at that moment, it cannot.
         """
         self.misfit = False  # whatever it said before, it has forgotten
-        if not self.emptied:
-            self.emptied = next(numbers)
+        if self.emptied_at is None:
+            self.emptied_at = now
         others = [mate for mate in self.mates if mate is not self]
         if last.enter or any(mate.misfit for mate in others):
             return None
-        sure = [mate for mate in others if mate.confirmed > self.emptied]
-        unheard = [mate for mate in others if mate not in sure and not mate.emptied and not mate.unreachable]
+        since = max(self.emptied_at, now - NEWS)
+        sure = [mate for mate in others if mate.confirmed_at >= since]
+        unheard = [mate for mate in others if mate not in sure and mate.emptied_at is None and not mate.unreachable]
         if unheard and len(sure) <= len(self.mates) // 2:
             return None if looks >= LOOKS else Join()
         return Join(enter=not others or looks >= LOOKS)
@@ -247,7 +248,7 @@ class Node:
         self.run_id = hello.run_id
         self.met = True
         self.misfit = False
-        self.emptied = 0
+        self.emptied_at = None
         left = hello.quarantine_ms() / 1000
         if left and hello.status in _QUARANTINED:
             logger.warning("%s %s", self.label, _QUARANTINED[hello.status] % left)
@@ -286,7 +287,7 @@ class Node:
                 return self._refuse(f"and {mate.label} are one server: it would vote twice. List every server once")
         if hello.status == "misfit":
             self.misfit = True
-            self.emptied = 0
+            self.emptied_at = None
             return self._refuse(self._mismatch(hello.marker))
         evicts = hello.maxmemory > 0 and hello.policy not in ("", "noeviction")
         if evicts and self.terms.nodes >= 3:
