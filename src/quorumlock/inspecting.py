@@ -65,7 +65,7 @@ class Inspection:
     holders: tuple[Holder, ...]
     """Several, if it is shared."""
     waiters: tuple[Waiter, ...]
-    """In the order of the queue."""
+    """In the order of the queue; those of whom a majority knows."""
     nodes: tuple[NodeView, ...]
 
     @property
@@ -98,9 +98,11 @@ def inspection(name: str, tally: Tally) -> Inspection:
         )
     elif state == "shared":
         kind = "read"
+    standing = Counter(member for sight in sights for member in set(sight.waiters))
     longest = max(sights, key=lambda sight: len(sight.waiters))
+    waiters = [member for member in longest.waiters if standing[member] >= tally.needed]
     views = tuple(_view(node, answer) for node, answer in zip(tally.nodes, tally.answers, strict=True))
-    return Inspection(name, state, kind, holders, tuple(_waiter(one) for one in longest.waiters), views)
+    return Inspection(name, state, kind, holders, tuple(_waiter(one) for one in waiters), views)
 
 
 def said(value: str) -> str:

@@ -96,7 +96,7 @@ def the_clean_up_has_no_deadline_of_its_own() -> None:
 @canary("test_cancellation::test_release_cancelled_at_each_await_point[3-nodes]")
 def a_release_waits_before_it_is_sent() -> None:
     """Something is awaited between closing a lease and sending its release; a cancellation comes between."""
-    rewrite(AsyncLease.release, ("tally = await", "await asyncio.sleep(0.001)\n        tally = await"))
+    rewrite(AsyncLease.release, ("tally = await", "await asyncio.sleep(0.001)\n            tally = await"))
 
 
 @canary("test_cancellation::test_a_block_cancelled_at_each_await_point[3-nodes]")
