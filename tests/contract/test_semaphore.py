@@ -195,8 +195,10 @@ async def test_locked_refers_to_inspect(stage: Stage) -> None:
 @pytest.mark.disagreement
 @case
 async def test_what_nodes_gave_of_other_slots_does_not_stay(stage: Stage) -> None:
-    """Nodes on which the favourite is held give another slot, which then is nobody's. What the last of them gave, whose
-    answer came when it was decided, goes with the lease."""
+    """Nodes on which the favourite is held give another slot, which then is nobody's.
+
+    What the last of them gave, whose answer came when it was decided, goes with the lease.
+    """
     locks = await stage.connect(max_ttl=30)
     stage.ground.take("a#0", 30_000, slice(1))
     stage.ground.take("a#1", 30_000, slice(1, 2))

@@ -106,8 +106,8 @@ class AnyOf(Kind):
             fence, raised = yield from super().settle(fleet, slot, token, same, ttl, route)
         others = {node for node, _ in tally.granted()} - {node for node, _ in same.granted()}
         if fence and others:
-            # Nobody has what they gave: a slot that would be missing on these nodes for a ttl. (What comes when it is
-            # decided is released with the lease.)
+            # Nobody has what they gave: a slot that would be missing on these nodes for a ttl. (What comes when it
+            # is decided is released with the lease.)
             strays = Release(name, token, names=tuple(one for one in self.names if one != slot), line=name)
             requests = [strays if node in others else None for node in range(len(fleet.nodes))]
             heard = Tally(fleet.nodes, len(others), asked=len(others), any_answer=True)
