@@ -28,9 +28,9 @@ lint: environment
 	$(RUN) -m ruff format --check $(PYTHON_FOLDERS)
 	$(RUN) -m mypy $(PYTHON_FOLDERS)
 
-# Tests mostly wait: four at a time, whatever the machine. Who has less to do takes over from who has more.
+# Tests mostly wait: three at a time, whatever the machine. Who has less to do takes over from who has more.
 pytest: environment
-	$(RUN) -m pytest -n 4 --dist worksteal $(ARGS)
+	$(RUN) -m pytest -n 3 --dist worksteal $(ARGS)
 
 soak: environment
 	$(RUN) scripts/soak.py --seconds $(SECONDS) $(ARGS)
