@@ -120,6 +120,7 @@ def test_a_crowd_does_not_overtake_who_waits(servers: Servers, connect: Connect,
     try:
         assert eventually(lambda: crowd.taken > 20, SOON)
         waits = []
+        few.lock("a", ttl=30, fair=True).acquire(timeout=SOON).release()  # the first wait subscribes
         for _ in range(10):
             before = crowd.taken
             few.lock("a", ttl=30, fair=True).acquire(timeout=SOON).release()
