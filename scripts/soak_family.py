@@ -95,7 +95,7 @@ def hold(
     log("held", number=number, fences=fences, shared=kind == "read", at=started_at, until=until)  # type: ignore[arg-type]
     rows.execute("UPDATE guard SET holder = ?", (os.getpid(),))
     if kind == "read":
-        fences = {}  # who shares writes nothing: others may share it with a higher fence, which somebody failed with
+        fences = {}  # who shares writes nothing: others may share it with a higher fence
     write(lease, fences, rows, log)
     try:
         time.sleep(draw.uniform(0, 0.02))
