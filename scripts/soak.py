@@ -73,7 +73,9 @@ def work(folder: Path, seed: str) -> None:
 
     def told(event: Event) -> None:
         if isinstance(event, Extended) and (lease := held.get(event.fence)):
-            log("extended", fence=event.fence, until=validity(lease)[1])
+            now, until = validity(lease)
+            if until > now:  # else we were stopped meanwhile, and it ended some time ago
+                log("extended", fence=event.fence, until=until)
 
     with connect() as locks:
         locks.subscribe(told)

@@ -69,7 +69,9 @@ def work(folder: Path, kind: str, seed: str) -> None:
     def told(event: Event) -> None:
         if isinstance(event, Extended):
             for number, lease in current:
-                log("extended", number=number, until=validity(lease)[1])
+                now, until = validity(lease)
+                if until > now:  # else we were stopped meanwhile, and it ended some time ago
+                    log("extended", number=number, until=until)
 
     with connect() as locks:
         locks.subscribe(told)
