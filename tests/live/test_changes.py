@@ -172,9 +172,14 @@ def test_a_node_is_replaced_behind_a_named_fleet_without_a_pause(make_servers: M
         servers[2].kill()
         new = connect([*servers.urls[:2], servers.urls[3]], fleet="shop")
         assert new.lock("a", ttl=0.4).try_acquire() is None, "the marker is the same: it takes part at once"
+
+        def taken_in() -> bool:
+            assert new.lock("a", ttl=0.4).try_acquire() is None
+            return get(servers[3], "ql:node") is not None
+
+        assert eventually(taken_in)
         time.sleep(1.2)  # until the new node votes
         assert new.lock("a", ttl=0.4).try_acquire() is None
-        assert get(servers[3], "ql:node") is not None
     assert len(spans) == 1, "the lease was lost"
     new.lock("a", ttl=0.4).acquire(timeout=2).release()
 
