@@ -149,6 +149,23 @@ def test_patience_is_not_begun_again_by_the_next_in_line() -> None:
     assert process.room.broken == {}
 
 
+def test_those_whose_patience_is_over_while_they_stand_in_line_are_told_at_once() -> None:
+    process = Process()
+    first, *others = [process.wait(retry=Every(0.5), patience=1.2) for _ in range(5)]
+    first.answer(everyone(LOST_LINE))
+    first.rests()
+    late = process.wait(retry=Every(0.5), patience=1.2)
+    while first.error is None:
+        first.answer(everyone(LOST_LINE)) if isinstance(first.effect, Round) else first.rests()
+    process.world.now += 0.5
+    for other in others:
+        other.wakes()
+        assert type(other.error) is NoQuorum
+        assert not any(isinstance(effect, Round) for effect in other.said), "the one before it had asked"
+    late.wakes()
+    assert late.acquires, "it has patience left, and asks"
+
+
 def test_after_so_many_hand_overs_the_process_stands_behind_the_others() -> None:
     process = Process()
     for node in range(3):

@@ -126,7 +126,7 @@ def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
     while True:
         watch.arm()
         if not wish.alone and (not room.contends(watch) or name in room.held):
-            yield from _stand_in_line(fleet, room, wish, watch, until)
+            yield from _stand_in_line(fleet, room, wish, watch, started_at, until)
             broken_since = room.broken.get(name)
         attempt += 1
         pause = retry.delay(attempt, fleet.random)
@@ -189,19 +189,24 @@ def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
             yield Wait(watch, LINGER, fleet.majority)
 
 
-def _stand_in_line(fleet: Fleet, room: Room, wish: Wish, watch: Watch, until: float | None) -> Steps[None]:
+def _stand_in_line(
+    fleet: Fleet, room: Room, wish: Wish, watch: Watch, started_at: float, until: float | None
+) -> Steps[None]:
     """Waits while others of this room are before us, or have the lock."""
     while True:
         now = fleet.clock()
         contends = room.contends(watch)
         held_until = room.holds(wish.name, now)
+        since = None if held_until else room.broken.get(wish.name)
+        if since is not None and until is None and now - max(since, started_at) >= wish.patience:
+            # Whoever stood before us has tried all the while: if each tried once more, the last would be told late.
+            outcome = Refusal(fleet.tally(), busy=False, linger=False, why=f"no majority for {now - since:.1f} s")
+            raise given_up(wish.name, outcome, f"for {wish.patience:g} s (patience)", None)
         if contends and not held_until:
             return
         if until is not None and now >= until:
-            since = room.broken.get(wish.name)
-            busy = since is None or bool(held_until)
-            why = "" if busy else f"no majority for {now - since:.1f} s" if since is not None else ""
-            outcome = Refusal(fleet.tally(), busy=busy, linger=False, why=why)
+            why = "" if since is None else f"no majority for {now - since:.1f} s"
+            outcome = Refusal(fleet.tally(), busy=since is None, linger=False, why=why)
             how = f"within {wish.timeout:g} s (this process has it, or others of it wait before us)"
             raise given_up(wish.name, outcome, how, wish.timeout)
         yield Wait(watch, min(held_until - now if contends else NAP, _left(until, now), NAP))

@@ -102,7 +102,7 @@ class Pending:
     def end(self) -> None:
         """Nobody waits any more; what still comes is entered late."""
         self.round.tally.close()
-        self._board.pendings.discard(self)
+        self._board.pendings.pop(self, None)
 
 
 class Board:
@@ -124,7 +124,8 @@ class Board:
         self._connect = connect
         self._node_timeout = node_timeout
         self._majority = len(engine.nodes) // 2 + 1
-        self.pendings: set[Pending] = set()
+        self.pendings: dict[Pending, None] = {}
+        """In the order they began: a set would be in another one in every process, and so a simulation."""
         self._timer: Timer | None = None
         self._timer_at = 0.0
         self._hoping: dict[int, list[Pending]] = {}
@@ -156,7 +157,7 @@ class Board:
             strand.ask(request, packed, tally, now)
         if not tally.decided:
             tally.on_decided = done
-            self.pendings.add(pending)
+            self.pendings[pending] = None
             if self._timer is None or pending.due < self._timer_at:
                 self._set_timer(pending.due, now)
         return pending
@@ -174,7 +175,7 @@ class Board:
         for pending in list(self.pendings):
             due = pending.open_due if self._hoping and self.opens_for(pending.round) else pending.due
             if due <= now:
-                self.pendings.discard(pending)
+                self.pendings.pop(pending, None)
                 for node in give_up(pending.round):  # the last of these decides the tally, which calls `done`
                     self.watch.failed(node, Cause.SILENT.value)
             else:

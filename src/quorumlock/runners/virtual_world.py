@@ -166,6 +166,8 @@ class Connection(board.Strand):
         node.connections[self.client_id] = self
         self._reader = new_reader()
         self._inbox = b""
+        self._closed = False
+        """Has the client hung up, as far as the server's end knows?"""
         self._there_at = 0.0
         self._back_at = 0.0
 
@@ -176,6 +178,16 @@ class Connection(board.Strand):
 
     def hang_up(self) -> None:
         """The client closes; what it has sent before still arrives, unless the server ends the connection."""
+        world = self.to.world
+        self._there_at = max(self._there_at, world.now + self.client.delay(self.node))
+        world.call_at(self._there_at, self._end_arrives)
+
+    def _end_arrives(self) -> None:
+        if (wait := self.client.stalled(self.node)) > 0:
+            self.to.world.call_later(wait, self._end_arrives)
+            return
+        self._closed = True
+        self.serve()
 
     def cut(self) -> None:
         """The connection breaks, on both sides; what is under way is lost."""
@@ -205,6 +217,9 @@ class Connection(board.Strand):
             if command[0] == b"SUBSCRIBE":
                 self.to.subscribers.setdefault(bytes(command[1]), set()).add(self.client_id)
             self.answer_later(reply)
+        if self._closed:
+            self.open = False
+            self.to.connections.pop(self.client_id, None)
 
     def answer_later(self, reply: bytes) -> None:
         self._back_at = max(self._back_at, self.to.world.now + self.client.delay(self.node))
