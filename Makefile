@@ -28,9 +28,8 @@ lint: environment
 	$(RUN) -m ruff format --check $(PYTHON_FOLDERS)
 	$(RUN) -m mypy $(PYTHON_FOLDERS)
 
-# One at a time: with ARGS="-n 3 --dist worksteal" it takes a third, but tests whose nodes must answer in time suffer.
 pytest: environment
-	$(RUN) -m pytest $(ARGS)
+	$(RUN) scripts/lanes.py $(ARGS)
 
 soak: environment
 	$(RUN) scripts/soak.py --seconds $(SECONDS) $(ARGS)
