@@ -50,18 +50,24 @@ class LeaseBase(Generic[EventT]):
         self._grant = grant
         self._options = chosen
         self._forks = Process.generation
-        parts = grant.parts or (grant,)
-        self._hold = self._kept(parts[0])
-        if len(parts) > 1:
-            self._further = tuple(self._kept(part) for part in parts[1:])
+        # What is in the keeper's care may be lost at once, if we were held up meanwhile: all must be there by then.
+        if grant.parts:
+            self._hold, *further = [self._held(part) for part in grant.parts]
+            self._further = tuple(further)
+            with Process.mutex:
+                for hold in (self._hold, *further):
+                    locker._keeper.watch(hold)
+        else:
+            self._hold = self._held(grant)
+            locker._keeper.watch(self._hold)
         bus = locker._bus
         if bus.listening:
             if grant.confirmed:
                 bus.emit(Confirmed(grant.name, grant.fence, grant.confirmed))
             bus.emit(Acquired(grant.name, grant.fence, locker._fleet.clock() - grant.asked_at, grant.tally))
 
-    def _kept(self, grant: Grant) -> Hold:
-        """Puts it into the keeper's care."""
+    def _held(self, grant: Grant) -> Hold:
+        """What its keeper is to care for."""
         chosen = self._options
         hold = Hold(self, collected)
         hold.grant = grant
@@ -71,7 +77,6 @@ class LeaseBase(Generic[EventT]):
         else:
             hold.keep_until = NOT_KEPT
             hold.due_at = grant.valid_until
-        self._locker._keeper.watch(hold)
         return hold
 
     @property
