@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import quorumlock
-from quorumlock.events import Event, Extended
+from quorumlock.events import Event, Extended, Lost
 from quorumlock.lab.servers import Server, Servers
 
 NODES = 5
@@ -76,6 +76,9 @@ def work(folder: Path, seed: str) -> None:
             now, until = validity(lease)
             if until > now:  # else we were stopped meanwhile, and it ended some time ago
                 log("extended", fence=event.fence, until=until)
+        elif isinstance(event, Lost) and event.fence in held:
+            # Now, and not when the worker has noticed: what is left of the lock is given back before that.
+            log(f"lost: {event.reason.value}", fence=event.fence, at=clock())
 
     with connect() as locks:
         locks.subscribe(told)
@@ -103,8 +106,8 @@ def hold(lease: quorumlock.Lease, rows: sqlite3.Connection, log: Log, draw: rand
             lease.lost.wait(draw.uniform(0, 3 * lease.ttl))  # kept for longer than it lives
         write(lease, rows, log)
         lease.check()
-    except quorumlock.LeaseLost as lost:
-        log(f"lost: {lost.reason.value}", fence=lease.fence, at=clock())
+    except quorumlock.LeaseLost:
+        pass  # it was told when it happened
     if draw.random() < 0.05:
         log("abandoned")
     else:
@@ -208,6 +211,8 @@ def judge(folder: Path) -> tuple[Counter[str], list[str]]:
             if what == "held":
                 mine[entry["fence"]] = entry
                 leases.append(entry)
+            elif entry.get("fence") not in mine:
+                continue  # told before it was handed out: it was over, or is held from then on
             elif what == "extended" and not mine[entry["fence"]].get("over"):
                 mine[entry["fence"]]["until"] = entry["until"]
             elif what.startswith(("released", "lost")):

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import quorumlock
-from quorumlock.events import Event, Extended
+from quorumlock.events import Event, Extended, Lost
 from quorumlock.lab.servers import Servers
 from scripts.soak import MAX_TTL, NODES, Log, Trouble, clock, connect, validity
 
@@ -72,6 +72,11 @@ def work(folder: Path, kind: str, seed: str) -> None:
                 now, until = validity(lease)
                 if until > now:  # else we were stopped meanwhile, and it ended some time ago
                     log("extended", number=number, until=until)
+        elif isinstance(event, Lost):
+            # Now, and not when the worker has noticed: what is left of the lock is given back before that.
+            for number, lease in current:
+                if not lease.held:
+                    log(f"lost: {event.reason.value}", number=number, at=clock())
 
     with connect() as locks:
         locks.subscribe(told)
@@ -107,8 +112,8 @@ def hold(
             lease.lost.wait(draw.uniform(0, 3 * lease.ttl))  # kept for longer than it lives
         write(lease, fences, rows, log)
         lease.check()
-    except quorumlock.LeaseLost as lost:
-        log(f"lost: {lost.reason.value}", number=number, at=clock())
+    except quorumlock.LeaseLost:
+        pass  # it was told when it happened
     if draw.random() < 0.05:
         log("abandoned")
     else:
@@ -140,6 +145,8 @@ def judge(folder: Path) -> tuple[Counter[str], list[str]]:
                 for resource, fence in entry["fences"].items():
                     taken[resource].append(entry | {"fence": fence, "whole": entry})
                     counts[f"of {resource}"] += 1
+            elif entry.get("number") not in mine:
+                continue  # told before it was handed out: it was over, or is held from then on
             elif what == "extended" and not mine[entry["number"]].get("over"):
                 mine[entry["number"]]["until"] = entry["until"]
             elif what.startswith(("released", "lost")):
