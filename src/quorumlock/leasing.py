@@ -304,9 +304,10 @@ LeaseT = TypeVar("LeaseT", bound=LeaseBase[Any])
 def downgraded(lease: LeaseT, grant: Grant | None, leased: Callable[[Grant], LeaseT]) -> LeaseT:
     """The lease of who shares from now on what `lease` had alone."""
     if grant is None:
+        lease._closed = False
         lease._lose(LossReason.TAKEN, raised=True)
         raise lease._loss()
-    lease._closed = lease._freed = True
+    lease._freed = True
     if grant.room is not None:
         grant.room.freed(lease._grant, others=False)
     return leased(grant)

@@ -83,9 +83,11 @@ class Stage:
             assert time.monotonic() < end, seen
             await asyncio.sleep(0.005)
 
-    async def queue(self, lock: AsyncLock, place: int, *, line: str = "") -> asyncio.Task[AsyncLease]:
+    async def queue(
+        self, lock: AsyncLock, place: int, *, line: str = "", timeout: float = 30
+    ) -> asyncio.Task[AsyncLease]:
         """Somebody who waits for this lock, and is so many-th in its queue (counted from 1)."""
-        waiter = asyncio.create_task(lock.acquire(timeout=30))
+        waiter = asyncio.create_task(lock.acquire(timeout=timeout))
         self._waiters.append(waiter)
         await self.wait_for_waiters(line or lock.name, place, fair=lock._options.fair)
         assert not waiter.done()

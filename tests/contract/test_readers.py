@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from quorumlock import AsyncLease, ConfigurationError, LeaseClosed, LeaseLost, LossReason
+from quorumlock import AcquireTimeout, AsyncLease, ConfigurationError, LeaseClosed, LeaseLost, LossReason
 
 from .stage import Stage, case, held
 
@@ -133,6 +133,19 @@ async def test_a_downgrade_lets_readers_in_and_no_writer(stage: Stage) -> None:
     await new.release()
 
 
+@pytest.mark.only_asyncio
+@case
+async def test_who_is_giving_up_to_have_it_alone_does_not_have_it_alone(stage: Stage) -> None:
+    """Nodes may let others in before it is known here."""
+    pair = (await stage.connect()).read_write("a")
+    writer = await held(pair.write(ttl=1))
+    downgrade = asyncio.create_task(pair.downgrade(writer))
+    while not downgrade.done():
+        await asyncio.sleep(0)
+        assert not writer.held
+    await (await downgrade).release()
+
+
 @case
 async def test_a_downgrade_tells_those_who_wait_to_share(stage: Stage) -> None:
     ours, theirs = await stage.connect(max_ttl=30), await stage.connect_patient()
@@ -144,6 +157,21 @@ async def test_a_downgrade_tells_those_who_wait_to_share(stage: Stage) -> None:
     reader.check()
     await reader.release()
     await other.release()
+
+
+@pytest.mark.takes_time
+@case
+async def test_a_writer_that_gives_up_lets_the_readers_behind_it_in(stage: Stage) -> None:
+    ours, theirs = await stage.connect(max_ttl=30), await stage.connect_patient()
+    first = await held(ours.read_write("a").read(ttl=20))
+    writer = await stage.queue(theirs.read_write("a").write(ttl=20), 1, timeout=1.5)
+    waiters = [asyncio.create_task(theirs.read_write("a").read(ttl=20).acquire(timeout=30)) for _ in range(2)]
+    with pytest.raises(AcquireTimeout):
+        await writer
+    for lease in await asyncio.wait_for(asyncio.gather(*waiters), 10):
+        await lease.release()
+    first.check()
+    await first.release()
 
 
 @pytest.mark.takes_time

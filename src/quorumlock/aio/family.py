@@ -71,11 +71,8 @@ class AsyncReadWrite:
             raise ConfigurationError(f"{lease!r} is no write lease of {self._name!r}")
         lease.check()
         lease._drop()
-        try:
-            grant = await self._locker._run(family.downgrade(self._locker._fleet, lease._grant))
-        except BaseException:
-            lease._closed = True  # it was given back, whatever it was by then
-            raise
+        lease._closed = True  # nodes may share it before we know
+        grant = await self._locker._run(family.downgrade(self._locker._fleet, lease._grant))
         chosen = replace(lease._options, ttl=lease.ttl, timeout=None, reentrant=False, fair=True, at_least=0.0)
         return downgraded(lease, grant, AsyncLock(self._locker, self._name, chosen, Read())._leased)
 

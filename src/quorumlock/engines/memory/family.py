@@ -33,9 +33,10 @@ class Family(Locks):
             if wake == b"1":
                 if member:
                     self._unqueue(queue, member)
-                free = mine or (holder is None and not token)
+                sharing = holder == READERS and not token
+                free = mine or sharing or (holder is None and not token)
                 if free and (mine or queue not in seen):
-                    others = self._tell(queue, channel, locker) or others
+                    others = self._tell(queue, channel, locker, sharing) or others
                 seen.add(queue)
         if deleted:
             return 2 if others else 1

@@ -16,8 +16,9 @@ for i = 1, #KEYS, 2 do
   deleted, held = deleted or mine, held or holder
   if wake == '1' then
     if member ~= '' and not seen[queue] then redis.call('ZREM', queue, member, 'u:' .. member) end
-    local free = mine or not holder and token == ''
-    if free and (mine or not seen[queue]) then others = tell(queue, channel, locker) or others end
+    local sharing = token == '' and holder == 'ql:readers' -- those behind who leaves may come in
+    local free = mine or sharing or not holder and token == ''
+    if free and (mine or not seen[queue]) then others = tell(queue, channel, locker, sharing) or others end
     seen[queue] = true
   end
 end
