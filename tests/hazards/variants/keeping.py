@@ -29,7 +29,7 @@ def nothing_is_renewed() -> None:
 @canary("test_keeper::test_without_keep_it_ends_by_its_ttl_and_says_so")
 def everything_is_renewed() -> None:
     """Leases with keep=False are renewed like the others."""
-    rewrite(LeaseBase._kept, ("if chosen.keep:", "if True:"))
+    rewrite(LeaseBase._held, ("if chosen.keep:", "if True:"))
 
 
 @canary("test_keeper::test_there_is_one_keeper_for_all_leases_and_it_ends_with_its_locker")
