@@ -206,6 +206,9 @@ def soak(seconds: float, seed: int, workers: int) -> int:
 
         trouble = Trouble(nodes, rows, start_worker, workers)
         try:
+            patience = time.monotonic() + 60
+            while len(list(Path(name).glob("*.log"))) < workers and time.monotonic() < patience:
+                time.sleep(0.05)  # a busy machine takes a while to start them all
             end = time.monotonic() + seconds
             while time.monotonic() < end:
                 time.sleep(draw.uniform(0.05, 0.5))
