@@ -17,6 +17,7 @@ BELOW: dict[str, set[str]] = {
     "engines": {"engines", "core", *GROUND},
     "runners": {"runners", "core", "engines.base", *GROUND},
     "runners.virtual": {"runners", "core", "engines", *GROUND},
+    "runners.virtual_network": {"runners", "core", "engines", *GROUND},
     "runners.virtual_world": {"runners", "core", "engines", *GROUND},
     "process": set(),
     "decorating": {*GROUND},
