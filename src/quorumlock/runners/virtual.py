@@ -185,6 +185,12 @@ class VirtualRunner:
             if left <= 1:
                 self.pause(seconds)
 
+    def wake(self) -> None:
+        """SIGCONT, before its time."""
+        self._asleep_until = self.world.now
+        self._naps.clear()
+        self._wake()
+
     def _wake(self) -> None:
         if self.asleep and self.world.now >= self._asleep_until:
             self.asleep = False
@@ -255,7 +261,8 @@ class Procedure(Generic[T]):
         self._runner = runner
         self._steps = steps
         self._value: T | None = None
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
+        """What it raised."""
         self._pending: board.Pending | None = None
         self._timer: Event | None = None
         self._wake: Event | None = None
@@ -264,8 +271,8 @@ class Procedure(Generic[T]):
     def result(self) -> T:
         """Drives the world until it is done; gives its result, or raises what it raised."""
         self._runner.world.run_until(lambda: self.done)
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return self._value  # type: ignore[return-value]
 
     def throw(self, error: BaseException) -> None:
@@ -285,7 +292,7 @@ class Procedure(Generic[T]):
             except BaseException as raised:
                 if not ended(self._steps):
                     raise
-                self.done, self._error = True, raised
+                self.done, self.error = True, raised
                 return
             if self._wait_for(effect):
                 return

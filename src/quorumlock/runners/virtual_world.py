@@ -50,7 +50,8 @@ class World:
         self.now = 0.0
         self.started_at = started_at
         self._events: list[tuple[float, int, Event]] = []
-        self._count = 0
+        self.count = 0
+        """How many events there were, or will be."""
 
     def clock(self) -> float:
         """The clock of a client: seconds since the world began."""
@@ -64,8 +65,8 @@ class World:
         return self.put(Event(callback, owner), at)
 
     def put(self, event: Event, at: float) -> Event:
-        self._count += 1
-        heapq.heappush(self._events, (max(at, self.now), self._count, event))
+        self.count += 1
+        heapq.heappush(self._events, (max(at, self.now), self.count, event))
         return event
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> Event:
