@@ -117,14 +117,20 @@ def one_way_partition(draw: Draw) -> Planned:
 def client_pause(draw: Draw) -> Planned:
     for at in draw.times(4):
         client, lasts, after = draw.client(), draw.seconds(5 * draw.shape.ttl), draw.chance.choice((0, 1, 2, 5, 9))
+        holding = draw.chance.random() < 0.5
 
-        def act(town: Town, client: int = client, lasts: float = lasts, after: int = after) -> None:
-            if after:
+        def act(
+            town: Town, client: int = client, lasts: float = lasts, after: int = after, holding: bool = holding
+        ) -> None:
+            if holding:
+                town.ambushes[f"c{client}"] = (after + 1, lasts)
+            elif after:
                 town.runners[client].pause_after(after, lasts)
             else:
                 town.runners[client].pause(lasts)
 
-        yield at, f"c{client} stops for {lasts:.2f} s" + (f", {after} callbacks later" if after else ""), act
+        when = (", when it has a lock" if holding else "") + (f", {after} callbacks later" if after else "")
+        yield at, f"c{client} stops for {lasts:.2f} s{when}", act
 
 
 def node_pause(draw: Draw) -> Planned:

@@ -98,6 +98,8 @@ class Town:
         self.errors: list[BaseException] = []
         """Of keepers, who go on after them."""
         self.ledgers: dict[str, Ledger] = {}
+        self.ambushes: dict[str, tuple[int, float]] = {}
+        """Clients that stop when they have a lock: how many callbacks later, and for how long."""
         self.disks: dict[int, Disk | None] = {}
         """What nodes that are down will come back with."""
         self.violations: list[Violation] = []
@@ -179,6 +181,7 @@ class Town:
         """Faults stop. (Clocks that were set stay as they are; connections that are dead are found out to be.)"""
         self.calm_at = self.world.now
         self.late_writes = 0.0
+        self.ambushes.clear()
         self.look_at_clocks()
         for index, node in enumerate(self.nodes):
             self.restore(index)
@@ -209,6 +212,9 @@ class Town:
 
     def granted(self, lease: SimLease, since: float) -> None:
         self.counts["granted"] += 1
+        runner = lease._locker._runner
+        if ambush := self.ambushes.pop(runner.name, None):
+            runner.pause_after(*ambush)
         self.log.add(lease.held_by, f"has {lease.resource} with fence {lease.fence}")
         self.tell("granted", lease, since)
 
