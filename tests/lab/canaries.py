@@ -18,6 +18,7 @@ from quorumlock.core.votes import Tally
 from quorumlock.engines.memory.locks import QUARANTINE
 from quorumlock.engines.memory.server import ServerDouble
 from quorumlock.lab.ledger import Ledger
+from quorumlock.lab.run import Options
 from quorumlock.leasing import LeaseBase
 from quorumlock.runners import board
 
@@ -30,6 +31,8 @@ class Canary:
     """Who is to find it out."""
     words: str
     break_it: Callable[[Patch], None]
+    options: Options
+    """Where it shows soonest; by default anywhere."""
 
     def __str__(self) -> str:
         return f"{self.checker}: {self.words}"
@@ -38,9 +41,14 @@ class Canary:
 CANARIES: list[Canary] = []
 
 
-def canary(checker: str, words: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+ANYWHERE = Options()
+
+
+def canary(
+    checker: str, words: str, options: Options = ANYWHERE
+) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     def kept(break_it: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        CANARIES.append(Canary(checker, words, break_it))
+        CANARIES.append(Canary(checker, words, break_it, options))
         return break_it
 
     return kept
@@ -82,15 +90,24 @@ def _(patch: Patch) -> None:
     patch.setattr(renewal, "judged", lenient)
 
 
-@canary("exclusion", "a silent node is counted as one that granted")
+@canary(
+    "exclusion", "validity is counted from the last answer, however late it is", Options("mutex", "client-pause")
+)
 def _(patch: Patch) -> None:
-    plain = votes.Tally.won
+    plain = redlock.acquire
 
-    def hopeful(self: Tally) -> bool:
-        silent = len(self.caused(votes.Cause.SILENT))
-        return plain.fget(self) or (self._reasoned and self.heard + silent >= self.needed and self.heard > 0)  # type: ignore[attr-defined]
+    def late(fleet_: fleet.Fleet, name: str, ttl: float, **how: Any) -> Steps[redlock.Grant | redlock.Refusal]:
+        steps = plain(fleet_, name, ttl, **how)
+        while True:
+            with pytest.MonkeyPatch.context() as now:
+                now.setattr(redlock, "valid_until", lambda started_at, ttl, drift: fleet_.clock() + ttl)
+                try:
+                    effect = next(steps)
+                except StopIteration as stop:
+                    return stop.value  # type: ignore[no-any-return]
+            yield effect
 
-    patch.setattr(votes.Tally, "won", property(hopeful))
+    patch.setattr(waiting, "acquire", late)
 
 
 @canary("fences", "the highest fence is taken without asking the others to agree on it")
@@ -113,9 +130,9 @@ def _(patch: Patch) -> None:
     patch.setattr(ServerDouble, "_raise_fence", forgetful)
 
 
-@canary("updates", "a fence in whole seconds, which is not raised by a grant")
+@canary("updates", "a fence in steps of ten seconds, which is not raised by a grant")
 def _(patch: Patch) -> None:
-    second = 1_000_000
+    second = 10_000_000
 
     def coarse(self: ServerDouble, key: bytes, stored: int, to: int, ttl_ms: bytes, card: bytes = b"") -> int:
         fence = max(stored // second, to // second) * second
@@ -125,7 +142,7 @@ def _(patch: Patch) -> None:
     patch.setattr(ServerDouble, "_raise_fence", coarse)
 
 
-@canary("updates", "a guard that is told of new holders, and does not remember")
+@canary("updates", "a guard that is told of new holders, and does not remember", Options("fenced-counter"))
 def _(patch: Patch) -> None:
     patch.setattr(Ledger, "enter", lambda self, fence: None)
 
@@ -216,14 +233,16 @@ def _(patch: Patch) -> None:
     patch.setattr(waiting, "STAND_BACK", 30.0)
 
 
-@canary("waiting", "a free lock is whoever's asks first, also among those who stand in line")
+@canary("waiting", "a free lock is whoever's asks first, also in a line", Options("fair-queue"))
 def _(patch: Patch) -> None:
     plain = ServerDouble._turn
 
-    def unfair(self: ServerDouble, lock: bytes, fence: bytes, queue: bytes, argv: list[bytes], *more: Any) -> Any:
+    def unfair(
+        self: ServerDouble, lock: bytes, fence: bytes, queue: bytes, argv: list[bytes], *more: Any, **how: Any
+    ) -> Any:
         words = list(argv)
         words[9] = b"0"
-        return plain(self, lock, fence, queue, words, *more)
+        return plain(self, lock, fence, queue, words, *more, **how)
 
     patch.setattr(ServerDouble, "_turn", unfair)
 

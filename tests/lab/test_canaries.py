@@ -22,7 +22,7 @@ def test_a_broken_core_is_found_out_by_its_checker(canary: Canary, monkeypatch: 
     canary.break_it(monkeypatch)
     with quiet():
         for seed in range(SEEDS_MOST):
-            verdict = simulate(seed)
+            verdict = simulate(seed, canary.options)
             if any(one.checker == canary.checker for one in verdict.wrong):
                 print(f"seed {seed}: {told(verdict)}")
                 return

@@ -46,6 +46,8 @@ class SimLease(LeaseBase[Flag]):
 
     _locker: SimLocker
     _new_event = Flag
+    sharing = False
+    """Has its holder asked to share it?"""
     held_by = ""
     """Which worker has it."""
 
@@ -91,6 +93,7 @@ class SimLock(LockBase):
     def downgrade(self, lease: SimLease) -> Steps[SimLease]:
         """Shares what the lease had alone."""
         lease.check()
+        lease.sharing = True
         lease._drop()
         try:
             grant = yield from family.downgrade(self._locker._fleet, lease._grant)

@@ -94,8 +94,8 @@ BREAKING = frozenset({"node-clock", "drift-beyond", "operator-del", "operator-br
 """Those that break an assumption whenever they strike. They are drawn less often: they excuse what comes after."""
 
 
-def drawn(seed: int) -> dict[str, float]:
-    """The faults of a seed, each with its strength; one seed in twelve has none."""
+def drawn(seed: int, prone_to: tuple[str, ...] = ()) -> dict[str, float]:
+    """The faults of a seed, each with its strength; one seed in twelve has none. Some towns are prone to some."""
     chance = random.Random(f"{seed}/faults")
     if chance.random() < 1 / 12:
         return {}
@@ -103,7 +103,7 @@ def drawn(seed: int) -> dict[str, float]:
     picked = {
         name: 0.05 + 0.95 * chance.random()
         for name in FAULTS
-        if chance.random() < likely * (0.25 if name in BREAKING else 1.0)
+        if chance.random() < (0.5 if name in prone_to else likely * (0.25 if name in BREAKING else 1.0))
     }
     return picked or {
         chance.choice([name for name in FAULTS if name not in BREAKING]): 0.05 + 0.95 * chance.random()

@@ -67,7 +67,7 @@ def workload_of(seed: int) -> str:
 def simulate(seed: int, options: Options = Options()) -> Verdict:  # noqa: B008
     """Runs one seed. Never raises for what the simulated code does: that is part of the verdict."""
     workload = options.workload or workload_of(seed)
-    shape, faults = Shape.draw(seed), drawn(seed)
+    shape, faults = Shape.draw(seed), drawn(seed, WORKLOADS[workload].prone_to)
     if options.fault is not None:
         faults = {options.fault: faults.get(options.fault, 0.05 + (seed % 97) / 100)}
     strokes = plan(seed, shape, faults)
@@ -80,6 +80,9 @@ def simulate(seed: int, options: Options = Options()) -> Verdict:  # noqa: B008
     except Exception:
         verdict.crash = traceback.format_exc()
     _tell(verdict, town)
+    for runner in town.runners:
+        for procedure in list(runner.procedures):
+            procedure.abandon()
     return verdict
 
 

@@ -117,20 +117,20 @@ def one_way_partition(draw: Draw) -> Planned:
 def client_pause(draw: Draw) -> Planned:
     for at in draw.times(4):
         client, lasts, after = draw.client(), draw.seconds(5 * draw.shape.ttl), draw.chance.choice((0, 1, 2, 5, 9))
-        holding = draw.chance.random() < 0.5
+        when = draw.chance.choice(("", "has", "asks for"))
 
         def act(
-            town: Town, client: int = client, lasts: float = lasts, after: int = after, holding: bool = holding
+            town: Town, client: int = client, lasts: float = lasts, after: int = after, when: str = when
         ) -> None:
-            if holding:
-                town.ambushes[f"c{client}"] = (after + 1, lasts)
+            if when:
+                town.ambushes[f"c{client} {when}"] = (after + 1, lasts)
             elif after:
                 town.runners[client].pause_after(after, lasts)
             else:
                 town.runners[client].pause(lasts)
 
-        when = (", when it has a lock" if holding else "") + (f", {after} callbacks later" if after else "")
-        yield at, f"c{client} stops for {lasts:.2f} s{when}", act
+        told = (f", when it {when} a lock" if when else "") + (f", {after} callbacks later" if after else "")
+        yield at, f"c{client} stops for {lasts:.2f} s{told}", act
 
 
 def node_pause(draw: Draw) -> Planned:
@@ -229,6 +229,7 @@ def _old(draw: Draw, least: float, most: float, words: str) -> Planned:
 
             def crash() -> None:
                 if town.calm_at is None:
+                    town.old_disks = True
                     town.log.add(f"node-{node}", "crashes now")
                     _crash(town, node, down, disk)
 
@@ -284,13 +285,16 @@ def _force(town: Town, locker: SimLocker, line: str) -> Steps[None]:
 
 
 def mixed_fleet(draw: Draw) -> Planned:
+    # So many that its majority needs one of the fleet's: else it would have a fleet of its own.
+    more = min(2, draw.shape.nodes)
+
     def act(town: Town) -> None:
         town.strays += 1
         if town.memory_lost and town.restarted:
             town.assume_no_more("mixed")
-        town.employ(town.client("stray", [*town.nodes, *town.more_nodes(2)]), "stray")
+        town.employ(town.client("stray", [*town.nodes, *town.more_nodes(more)]), "stray")
 
-    yield 0.2, "a client comes that counts two nodes more", act
+    yield 0.2, f"a client comes that counts {more} more nodes", act
 
 
 def late_write(draw: Draw) -> Planned:

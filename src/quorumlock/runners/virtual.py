@@ -7,6 +7,7 @@ from nodes), to a connection in `virtual_network.py`, to a node in `virtual_worl
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -102,6 +103,8 @@ class VirtualRunner:
         self.one_way: dict[tuple[int, Way], float] = {}
         """The same of one direction."""
         self.connections: dict[Connection, None] = {}
+        self.procedures: dict[Procedure[Any], None] = {}
+        """Those that are under way."""
         self.asleep = False
         self._asleep_until = 0.0
         self._arrived: list[Event] = []
@@ -168,12 +171,13 @@ class VirtualRunner:
     def call_soon(self, callback: Callable[[], object]) -> Event:
         return self.world.call_at(self.world.now, callback, self)
 
-    def hear(self, callback: Callable[[], object]) -> None:
+    def hear(self, callback: Callable[..., object], *about: object) -> None:
         if self.asleep:
-            self._arrived.append(Event(callback, self))
+            self._arrived.append(Event(functools.partial(callback, *about), self))
         else:
-            callback()
-            self.handled()
+            callback(*about)
+            if self._naps:
+                self.handled()
 
     def defer(self, event: Event) -> None:
         self._due.append(event)
@@ -214,6 +218,7 @@ class VirtualRunner:
     def spawn(self, steps: Steps[T]) -> Procedure[T]:
         """Starts a procedure; the world has to be driven for it to go on."""
         procedure = Procedure(self, steps)
+        self.procedures[procedure] = None
         procedure.resume(None)
         return procedure
 
@@ -281,18 +286,36 @@ class Procedure(Generic[T]):
             self._let_go()
             self.resume(error)
 
+    def abandon(self) -> None:
+        """The world ends: what it would still do is done by nobody. (A procedure is never closed.)"""
+        if not self.done:
+            self._let_go()
+            try:
+                self._steps.throw(KeyboardInterrupt())
+                for _ in self._steps:
+                    pass
+            except BaseException as ended_by:
+                self.error = ended_by
+            self._end()
+
+    def _end(self) -> None:
+        self.done = True
+        self._runner.procedures.pop(self, None)
+
     def resume(self, error: BaseException | None) -> None:
         """Goes on until it waits for something, or ends."""
         while not self.done:
             try:
                 effect = advance(self._steps, error)
             except StopIteration as stop:
-                self.done, self._value = True, stop.value
+                self._value = stop.value
+                self._end()
                 return
             except BaseException as raised:
                 if not ended(self._steps):
                     raise
-                self.done, self.error = True, raised
+                self.error = raised
+                self._end()
                 return
             if self._wait_for(effect):
                 return

@@ -14,7 +14,7 @@ from ..engines.base import Link
 from ..engines.memory.server import encode
 from ..engines.redis.resp import new_reader
 from . import board
-from .virtual_world import VirtualNode, World
+from .virtual_world import Event, VirtualNode, World
 
 Way = Literal["to", "back"]
 """To the node, or back to its client."""
@@ -27,7 +27,7 @@ class Client(Protocol):
     def opens_at(self, node: int, way: Way) -> float:
         """When the way between this client and a node is open: in the past, if it is."""
 
-    def hear(self, callback: Callable[[], object]) -> None:
+    def hear(self, callback: Callable[..., object], *about: object) -> None:
         """Something has arrived: handles it, or lets it wait while the client is stopped."""
 
     def joined(self, connection: Connection) -> None: ...
@@ -62,9 +62,14 @@ class Pipe:
 
     def put(self, data: bytes) -> None:
         """Sends; no bytes at all are the end of the connection."""
-        self._last_at = max(self._last_at, self._world.now + self._delay())
-        self._items.append((self._last_at, data))
-        self._world.call_at(self._last_at, self.flow)
+        world = self._world
+        at = world.now + self._delay()
+        if at < self._last_at:
+            at = self._last_at
+        else:
+            self._last_at = at
+        self._items.append((at, data))
+        world.put(Event(self.flow), at)
 
     def clear(self) -> None:
         """What is under way is lost."""
@@ -72,26 +77,26 @@ class Pipe:
 
     def flow(self) -> None:
         """Delivers what has arrived, if it may pass."""
-        while self._items and self._items[0][0] <= self._world.now:
+        items, now = self._items, self._world.now
+        while items and items[0][0] <= now:
             at = max(self.held_until, self._opens_at())
-            if at > self._world.now:
+            if at > now:
                 if not self._waiting:
                     self._waiting = True
                     self._world.call_at(at, self._again)
                 return
-            self._pass(self._items.popleft()[1])
+            data = items.popleft()[1]
+            if self.left is not None and data and not self.silent:
+                self._pass_the_last(data, self.left)
+            elif not self.silent:
+                self._deliver(data)
 
-    def _pass(self, data: bytes) -> None:
-        if self.silent:
-            return
-        if self.left is not None and data:
-            data, self.left = data[: self.left], self.left - len(data)
-            if self.left < 0:
-                if data:
-                    self._deliver(data)
-                self._exhausted()
-                return
-        self._deliver(data)
+    def _pass_the_last(self, data: bytes, left: int) -> None:
+        self.left = left - len(data)
+        if data[:left]:
+            self._deliver(data[:left])
+        if self.left < 0:
+            self._exhausted()
 
     def _again(self) -> None:
         self._waiting = False
@@ -111,7 +116,7 @@ class Connection(board.Strand):
         node.connections[self.client_id] = self
         client.joined(self)
         self._reader = new_reader()
-        self._inbox = b""
+        self._inbox: list[bytes] = []
         self._closed = False
         """Has the client hung up, as far as the server's end knows?"""
         index, world = self.node, node.world
@@ -165,7 +170,7 @@ class Connection(board.Strand):
         self.pipes["to"].put(b"")
 
     def _answered(self, data: bytes) -> None:
-        self.client.hear(lambda: self._heard(data))
+        self.client.hear(self._heard, data)
 
     def _heard(self, data: bytes) -> None:
         if data and not self.link.dead:
@@ -180,7 +185,7 @@ class Connection(board.Strand):
         if not self.open:
             return
         if data:
-            self._inbox += data
+            self._inbox.append(data)
         else:
             self._closed = True
         self.serve()
@@ -189,10 +194,12 @@ class Connection(board.Strand):
         """The server reads what has arrived, and answers."""
         if not self.open or self.to.paused or not self.to.up:
             return
-        self._reader.feed(self._inbox)
-        self._inbox = b""
-        while (command := self._reader.gets()) is not False:
-            self.answer_later(encode(self.to.execute(command, self.client_id)))
+        inbox, self._inbox = self._inbox, []
+        reader, execute = self._reader, self.to.execute
+        for data in inbox:
+            reader.feed(data)
+            while (command := reader.gets()) is not False:
+                self.answer_later(encode(execute(command, self.client_id)))
         if self._closed:
             self._end()
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise was not kept. `excuse`: an assumption on which it rests was broken in that run, before."""
+    """A promise was not kept. `excuse`: an assumption that it rests on was broken before; or the bug is known."""
 
     checker: str
     at: float
@@ -65,8 +65,9 @@ class Checker:
     def forgotten(self) -> None:
         """As long again as any ticket may."""
 
-    def complain(self, text: str) -> None:
-        self.town.complain(self, text)
+    def complain(self, text: str, known: str | None = None) -> None:
+        """`known`: it is a bug that is known (see `town.KNOWN`)."""
+        self.town.complain(self, text, known)
 
 
 HOOKS = (

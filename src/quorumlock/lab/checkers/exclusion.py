@@ -34,11 +34,11 @@ class Exclusion(Checker):
     def _look(self, lease: SimLease) -> None:
         if lease.remaining() <= 0:
             return
-        shares = lease.token.startswith(READER)
+        shares = _shares(lease)
         for resource in lease.fences:
             others = [one for one in self._holders.get(resource, ()) if one is not lease and one.remaining() > 0]
             for other in others:
-                if not (shares and other.token.startswith(READER)):
+                if not (shares and _shares(other)):
                     self._complain(resource, other, lease)
             self._holders[resource] = [*others, lease]
 
@@ -51,3 +51,8 @@ class Exclusion(Checker):
                 for each in (one, other)
             )
             self.complain(f"{resource} is held by {told}")
+
+
+def _shares(lease: SimLease) -> bool:
+    """Also who has asked to share what it had alone: from then on it does not rely on being alone."""
+    return lease.sharing or lease.token.startswith(READER)

@@ -39,8 +39,7 @@ class Fences(Checker):
                 if fence == earlier.fence and not shared and not earlier.shared:
                     self.complain(f"{resource}: {lease.held_by} and {earlier.who} have the same fence {fence}")
                 elif earlier.at < since and fence < earlier.fence + (not shared):
-                    self.complain(
-                        f"{resource}: {lease.held_by} came after {earlier.who}, but its fence is {fence}, "
-                        f"not above {earlier.fence}"
-                    )
+                    known = "reader-old-disk" if shared and self.town.old_disks else None
+                    told = f"{resource}: {lease.held_by} came after {earlier.who}"
+                    self.complain(f"{told}, but its fence is {fence}, not above {earlier.fence}", known)
             given.append(Given(self.town.world.now, fence, lease.held_by, shared))

@@ -38,7 +38,7 @@ class Waiting(Checker):
     def waited(self, wait: Wait) -> None:
         self._waiting.remove(wait)
         passed = self._passed.pop(id(wait), {})
-        if wait.obtained and wait.fair and not self.town.faulty:
+        if wait.obtained and wait.fair and not wait.shared and not self.town.faulty:
             self._count(wait, passed)
         self._look(wait)
 
@@ -60,7 +60,10 @@ class Waiting(Checker):
         if town.calm_at is None:
             return
         waited = town.world.now - max(wait.since, town.calm_at)
-        most = town.allowed() + town.crowd * AHEAD + POLL if town.faulty else town.crowd * AHEAD_CALM + GRACE
+        if town.faulty:
+            most = town.allowed() + town.crowd * AHEAD + POLL
+        else:
+            most = town.crowd * AHEAD_CALM + GRACE + (town.ttl if town.forgets else 0.0)
         if wait.timeout is not None:
             most = min(most, wait.timeout + GRACE)
         if waited > most:

@@ -24,6 +24,8 @@ class Wait:
     fair: bool
     since: float
     timeout: float | None
+    shared: bool = False
+    """Would it share the lock with others?"""
     obtained: bool | None = None
     """None: it still waits."""
 
@@ -36,6 +38,9 @@ class Worker:
     fair: ClassVar[bool] = False
     each: ClassVar[int] = 1
     """Workers per client."""
+
+    prone_to: ClassVar[tuple[str, ...]] = ()
+    """Faults that matter most here, and are drawn more often."""
 
     def __init__(self, town: Town, locker: SimLocker, name: str) -> None:
         self.town = town
@@ -63,7 +68,7 @@ class Worker:
 
     def live(self) -> Steps[None]:
         while not self.town.closing:
-            yield Sleep(self.chance.random() * (0.05 if self.town.calm_at else 0.3))
+            yield Sleep(self.chance.random() * (0.25 if self.town.calm_at else 0.6))
             yield from self.turn()
 
     def visit(self, line: str) -> Steps[None]:
@@ -77,11 +82,11 @@ class Worker:
             timeout = self.chance.choice((None, None, 3.0, 1.0, 0.0))
         keep = self.chance.random() < 0.7
         world, town = self.town.world, self.town
-        lock = self.locker.lock(
-            line, ttl=town.ttl, timeout=timeout, keep=keep, fair=self.fair, kind=self.kind(line)
-        )
-        wait = Wait(self.name, line, self.fair, world.now, timeout)
+        kind = self.kind(line)
+        lock = self.locker.lock(line, ttl=town.ttl, timeout=timeout, keep=keep, fair=self.fair, kind=kind)
+        wait = Wait(self.name, line, self.fair, world.now, timeout, kind.word == "read")
         town.tell("waits", wait)
+        town.ambush(self.locker._runner, "asks for")
         try:
             lease = yield from lock.acquire(self.name)
         except NotAcquired as error:

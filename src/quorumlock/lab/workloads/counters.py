@@ -18,6 +18,7 @@ class GuardedCounter(Worker):
     """
 
     enters: ClassVar[bool] = False
+    prone_to = ("late-write", "client-pause")
 
     def work(self, lease: SimLease) -> Steps[None]:
         ledger = self.town.ledger(lease.resource)

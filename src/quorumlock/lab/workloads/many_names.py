@@ -14,7 +14,7 @@ SEVERAL = "several"
 class ManyNames(Worker):
     """Takes one of four names, or two of them at once."""
 
-    lines = ("a", "b", "c", "d")
+    lines = ("a", "b", "c")
     each = 2
 
     def turn(self) -> Steps[None]:
