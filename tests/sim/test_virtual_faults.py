@@ -44,6 +44,17 @@ def stage() -> Stage:
     return Stage()
 
 
+def test_time_does_not_go_back_where_an_event_was_cancelled() -> None:
+    world = World(1)
+    seen: list[float] = []
+    world.call_at(1.0, lambda: None).cancel()
+    world.call_at(5.0, lambda: seen.append(world.now))
+    world.advance(2.0)
+    assert (world.now, seen) == (2.0, [])
+    world.advance(4.0)
+    assert (world.now, seen) == (6.0, [5.0])
+
+
 def test_a_stopped_client_handles_nothing_and_then_everything(stage: Stage) -> None:
     done: list[float] = []
 

@@ -73,7 +73,7 @@ class Shape:
             quarantine=nodes > 1 or chance.random() < 0.5,
             fence_ttl=chance.choice((86400.0, 86400.0, FORGETFUL)),
             ttl=chance.choice((TTL, TTL, TTL, TTL / 2, MAX_TTL)),
-            storm=chance.uniform(3.0, 7.0),
+            storm=chance.uniform(3.0, 6.0),
         )
 
 

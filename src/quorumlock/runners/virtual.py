@@ -109,7 +109,7 @@ class VirtualRunner:
         self._asleep_until = 0.0
         self._arrived: list[Event] = []
         self._due: list[Event] = []
-        self._naps: list[tuple[int, float]] = []
+        self.naps: list[tuple[int, float]] = []
         quarantined = len(nodes) >= 3 if quarantine is None else quarantine
         engine = VirtualEngine(
             self.clock, len(nodes), prefix=prefix, max_ttl=max_ttl, quarantine=quarantined, fence_ttl=fence_ttl,
@@ -143,7 +143,7 @@ class VirtualRunner:
 
     def pause_after(self, callbacks: int, seconds: float) -> None:
         """The same, when so many more things have been handled: between any two lines, as it were."""
-        self._naps.append((callbacks, seconds))
+        self.naps.append((callbacks, seconds))
 
     def stall(self, node: int, seconds: float, *ways: Way) -> None:
         """A partition: nothing passes to the node, or back, or (without a way) both."""
@@ -176,23 +176,22 @@ class VirtualRunner:
             self._arrived.append(Event(functools.partial(callback, *about), self))
         else:
             callback(*about)
-            if self._naps:
+            if self.naps:
                 self.handled()
 
     def defer(self, event: Event) -> None:
         self._due.append(event)
 
     def handled(self) -> None:
-        if self._naps:
-            (left, seconds), *later = self._naps
-            self._naps = [(left - 1, seconds), *later] if left > 1 else later
-            if left <= 1:
-                self.pause(seconds)
+        (left, seconds), *later = self.naps
+        self.naps = [(left - 1, seconds), *later] if left > 1 else later
+        if left <= 1:
+            self.pause(seconds)
 
     def wake(self) -> None:
         """SIGCONT, before its time."""
         self._asleep_until = self.world.now
-        self._naps.clear()
+        self.naps.clear()
         self._wake()
 
     def _wake(self) -> None:

@@ -21,6 +21,8 @@ class Owner(Protocol):
     """A client, whose events wait while it is stopped."""
 
     asleep: bool
+    naps: list[tuple[int, float]]
+    """After how many more events it is to sleep, and for how long."""
 
     def defer(self, event: Event) -> None: ...
     def handled(self) -> None: ...
@@ -66,7 +68,7 @@ class World:
 
     def put(self, event: Event, at: float) -> Event:
         self.count += 1
-        heapq.heappush(self._events, (max(at, self.now), self.count, event))
+        heapq.heappush(self._events, (at if at > self.now else self.now, self.count, event))
         return event
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> Event:
@@ -83,13 +85,12 @@ class World:
                 continue
             self.now = at
             owner = event.owner
-            if owner is None:
+            if owner is None or not owner.asleep:
                 event.callback()
-            elif owner.asleep:
-                owner.defer(event)
+                if owner is not None and owner.naps:
+                    owner.handled()
             else:
-                event.callback()
-                owner.handled()
+                owner.defer(event)
             return True
         return False
 
@@ -103,7 +104,10 @@ class World:
         """Lets everything happen that is due within `seconds`."""
         end = self.now + seconds
         while self._events and self._events[0][0] <= end:
-            self.step()
+            if self._events[0][2].cancelled:  # what is behind it may be due later
+                heapq.heappop(self._events)
+            else:
+                self.step()
         self.now = end
 
 

@@ -18,13 +18,15 @@ class Leaks(Checker):
     def left(self) -> None:
         for locker, runner in zip(self.town.lockers, self.town.runners, strict=False):
             room, board = runner.room, runner.board
-            kept = {
-                "contenders": room._contenders, "lines": room._lines, "tickets": room._tickets, "leases": room.held,
-                "waiters aside": room._aside, "rounds": board.pendings, "charges": locker._keeper.charges(),
+            kept: dict[str, list[object]] = {
+                "contenders": list(room._contenders), "lines": list(room._lines), "tickets": list(room._tickets),
+                "leases": list(room.held), "waiters aside": list(room._aside),
+                "rounds": [len(board.pendings)] if board.pendings else [],
+                "charges": [hold.grant.name for hold in locker._keeper.charges()],
             }  # fmt: skip
             for what, found in kept.items():
                 if found:
-                    self.complain(f"{runner.name} still has {what}: {found}")
+                    self.complain(f"{runner.name} still has {what}: {', '.join(map(str, found))}")
         if not self.town.faulty and not self.town.forgets:
             self._look("locks and tickets", lambda key: not key.startswith(KEPT))
         for node in self.town.nodes:
