@@ -10,6 +10,8 @@ GROUND = {"errors", "options", "retry", "events", "clocks"}
 LAB = [f"lab.{part}" for part in ("checkers", "client", "ledger", "run", "strokes", "town", "workloads")]
 SIMULATOR = {"lab", "front", "leasing", "keeping", "runners", "core", "engines", *GROUND}
 """A front of its own, over the same code as the other two."""
+STAGE = [f"lab.{part}" for part in ("naive_players", "stage", "stage_core", "stage_players", "stage_storage")]
+"""What plays stories: on the same simulator, with a guard at the resource."""
 BELOW: dict[str, set[str]] = {
     "errors": set(),
     "options": {"errors"},
@@ -59,6 +61,7 @@ BELOW: dict[str, set[str]] = {
     "guards": {"guards", *GROUND},
     "lab": {"lab", "", *GROUND},
     **dict.fromkeys(LAB, SIMULATOR),
+    **{part: {*SIMULATOR, "guards"} for part in STAGE},
     "cli": {"cli", "lab", "", *GROUND},
     "__main__": {"cli"},
     "": {*GROUND, "connecting", "sync", "aio", "core"},
