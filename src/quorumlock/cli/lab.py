@@ -49,7 +49,7 @@ def _list() -> int:
         title = stories.load(name).title
         room = WIDTH - 24
         print(f"{name:<23} {title if len(title) <= room else title[: room - 1] + '…'}")
-    print(f"\n{len(names)} stories. See one: quorumlock lab run {names[0]}; the design it warns about: add --naive")
+    print(f"\n{len(names)} stories. To see one: quorumlock lab run {names[0]} (add --naive to see it fail)")
     return EX_OK
 
 

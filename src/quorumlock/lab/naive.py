@@ -22,7 +22,8 @@ class Design:
     quarantine: bool | None = None
     """None: as the story says."""
     drift: float = 0.01
-    keep: bool | None = None
+    keep: bool = True
+    """Is it renewed, if the story lets it?"""
     max_hold: float = 0.0
     """0: as the story says."""
     owner_bound: bool = True
@@ -61,8 +62,8 @@ DESIGNS: dict[str, Design] = {
     "guard-on-writes-only": Design("Fencing tokens that only writes show", guard="writes"),
     "no-quarantine": Design("Redlock without a delayed restart", quarantine=False, guard="none"),
     "no-drift-allowance": Design("Redlock without an allowance for drift", drift=0.0, guard="none"),
-    "no-keeper": Design("A lock that nobody renews", keep=False, guard="none"),
-    "restless-keeper": Design("Renewal that outlives its owner", max_hold=1e9, owner_bound=False, guard="none"),
+    "no-keeper": Design("A lock that nobody renews", raw="many", keep=False, guard="none"),
+    "restless-keeper": Design("Renewal that outlives its owner", max_hold=1e7, owner_bound=False, guard="none"),
     "wall-clock": Design("Redlock that trusts the time of day", wall=True, guard="none"),
     # Old recipes on one node.
     "setnx-expire": Design("SETNX, then EXPIRE", raw="one", expire_later=True, guard="none"),
@@ -93,7 +94,7 @@ DESIGNS: dict[str, Design] = {
 def new_player(stage: Stage, client: Neighbour, name: str) -> Player:
     """A client of the stage's design."""
     from . import naive_players
-    from .stage_players import CorePlayer
+    from .stage_core import CorePlayer
 
     kinds: dict[str, type[Player]] = {
         "": CorePlayer,

@@ -203,7 +203,7 @@ class Many(RawPlayer):
         holding.valid = lambda: self.now < self._until
         self._until = until
         self.stage.record.lines[-1].text += f"{len(self.granted)} of {of} nodes say OK, for {left:.1f} s"
-        if self.stage.cast.keep:
+        if self.stage.cast.keep and self.design.keep:
             self.stage.spawn(self.client, self._renew(holding))
 
     _until = 0.0

@@ -254,6 +254,7 @@ class Stage:
             node.resume()
         for player in self.players.values():
             player.client.heal()
+            player.leave()
         self.world.advance(2 * DIE)
         for procedure in self.procedures:
             procedure.throw(CurtainFalls())

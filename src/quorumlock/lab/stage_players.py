@@ -1,4 +1,4 @@
-"""The clients of a story: each does what its steps say, one after another, with the production core.
+"""The clients of a story: each does what its steps say, one after another.
 
 A step is done at its time, or when the one before it is over. Who did not get the lock leaves out what needs it.
 """
@@ -9,13 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..core.effects import Sleep, Steps
-from ..core.keeper import DUE_FIRST, Roster, tend
-from ..core.redlock import Grant, release
-from ..core.renewal import Extension
-from ..core.requests import Release
-from ..core.waiting import Wish, obtain
-from ..errors import ConfigurationError, LossReason, NoQuorum, NotAcquired
-from ..retry import DEFAULT_RETRY
+from ..errors import ConfigurationError, NoQuorum, NotAcquired
 from ..runners.virtual import VirtualRunner
 from .stage_record import Asking, Holding
 from .story import Step
@@ -24,7 +18,6 @@ if TYPE_CHECKING:
     from .stage import Stage
 
 NAME = "counter"
-PATIENCE = 5.0
 
 
 class Neighbour(VirtualRunner):
@@ -45,6 +38,8 @@ class Player:
         self.name = name
         self.dead = False
         self.worker_gone = False
+        """Does its worker do nothing more?"""
+        self.worker_died = False
         self.cut_until = 0.0
         self.why = ""
         """Why it is stopped."""
@@ -55,6 +50,9 @@ class Player:
     @property
     def now(self) -> float:
         return self.stage.now
+
+    def leave(self) -> None:
+        """The story is over."""
 
     def tell(self, text: str, tone: str = "") -> None:
         self.stage.record.tell(self.now, self.name, text, tone)
@@ -161,9 +159,8 @@ class Player:
             client.pause(left + 1.0)
             return "dies"
         if does in ("hangs", "loses its worker"):
-            self.worker_gone = True
+            self.worker_gone, self.worker_died = True, does != "hangs"
             self.flag("worker hangs" if does == "hangs" else "worker dies", "fault")
-            self.hung(does == "hangs")
             return "its worker thread hangs" if does == "hangs" else "its worker thread dies; the process goes on"
         if does == "sets its clock":
             self.flag(f"wall clock {step.options['by']:+g} s", "fault")
@@ -200,9 +197,6 @@ class Player:
         for number in places:
             self.client.stall(number - 1, lasts, "to")
 
-    def hung(self, hangs: bool) -> None:
-        """Its worker hangs, or is gone."""
-
 
 def nodes(places: Sequence[int], of: int = 0) -> str:
     if len(places) == of:
@@ -225,110 +219,3 @@ def plain(error: NotAcquired) -> str:
             )
             causes.setdefault(answer.cause.value + left, []).append(str(int(label.rpartition("-")[2]) + 1))
     return "; ".join(f"{nodes([int(one) for one in who])} {cause}" for cause, who in causes.items())
-
-
-class Kept:
-    """A lease of a player in the care of the production keeper."""
-
-    def __init__(self, player: CorePlayer, holding: Holding, grant: Grant, max_hold: float) -> None:
-        self.player = player
-        self.holding = holding
-        self.grant = grant
-        self.due_at = grant.valid_until - grant.ttl * DUE_FIRST
-        self.keep_until = grant.valid_until - grant.ttl + max_hold
-        self.owner_gone = False
-        self.fate = LossReason.EXPIRED
-        self.renewals = 0
-
-    def renewable(self, now: float) -> bool:
-        if self.owner_gone:
-            self.fate = LossReason.OWNER_GONE
-        elif now >= self.keep_until:
-            self.fate = LossReason.MAX_HOLD
-        return not self.owner_gone and now < self.keep_until
-
-    def renewed(self, extension: Extension) -> None:
-        record, name = self.player.stage.record, self.player.name
-        self.renewals += 1
-        record.count("renewals", name)
-        if self.renewals == 1:
-            self.player.tell(f"its keeper renews the lease, as it does every {self.grant.ttl / 3:.1f} s")
-        if extension.healed:
-            record.count("healed", name, len(extension.healed))
-            healed = [int(label.rpartition("-")[2]) + 1 for label in extension.healed]
-            self.player.tell(f"its keeper gives the lock again to {nodes(healed)}", "good")
-
-    def doubt(self) -> None:
-        self.fate = LossReason.UNREACHABLE
-
-    def expire(self) -> None:
-        self.lost(self.fate)
-
-    def lost(self, reason: LossReason) -> None:
-        self.grant.over = True
-        if self.grant.room is not None:
-            self.grant.room.ended(self.grant)
-        self.player.lose(self.holding, reason.value)
-
-
-class CorePlayer(Player):
-    """A client that runs the production core."""
-
-    grant: Grant | None = None
-    kept: Kept | None = None
-
-    def __init__(self, stage: Stage, client: Neighbour, name: str) -> None:
-        super().__init__(stage, client, name)
-        if stage.design.wall:
-            client.fleet.clock = client.wall
-
-    def obtain(self, asking: Asking, patience: float) -> Steps[None]:
-        cast, fleet = self.stage.cast, self.client.fleet
-        wish = Wish(NAME, cast.ttl, patience, DEFAULT_RETRY, PATIENCE, adaptive=True)
-        grant = yield from obtain(fleet, self.client.room, wish)
-        holding = Holding(
-            self.name, grant.fence, self.now, lambda: not grant.over and fleet.clock() < grant.valid_until
-        )
-        yes = sum(1 for _ in grant.tally.granted())
-        left = grant.valid_until - fleet.clock()
-        of = f"{yes} of {len(fleet.nodes)} nodes say yes, " if len(fleet.nodes) > 1 else ""
-        self.grant = grant
-        self.got(asking, holding, f"{of}fence #{grant.fence}, for {left:.1f} s")
-        keep = cast.keep if self.stage.design.keep is None else self.stage.design.keep
-        self.kept = Kept(self, holding, grant, self.stage.design.max_hold or cast.max_hold)
-        if not keep:
-            self.kept.keep_until = float("-inf")
-        self.stage.spawn(self.client, self._keep(self.kept))
-
-    def _keep(self, kept: Kept) -> Steps[None]:
-        """What the fronts' keepers do, for one lease."""
-        if kept.keep_until == float("-inf"):
-            return  # nobody looks after it; check() finds out
-        fleet = self.client.fleet
-        roster = Roster(fleet.clock, fleet.random)
-        roster.add(kept)
-        while not kept.grant.over:
-            roster.rise()
-            yield from tend(fleet, roster)
-            roster.settle()
-            yield Sleep(max(0.001, roster.wake_at - fleet.clock()))
-
-    def releases(self, holding: Holding) -> Steps[None]:
-        grant = self.grant
-        assert grant is not None
-        was_valid = holding.valid()
-        grant.over = True
-        request = Release(NAME, grant.token, True, grant.ticket, self.client.room.id)
-        began = self.now
-        if holding.ended_at is None and was_valid:
-            holding.ended_at = began
-        tally = yield from release(self.client.fleet, NAME, grant.token, grant.ttl, grant.route, request=request)
-        self.client.room.freed(grant, any(answer is not None and answer.place for answer in tally.answers))
-        if was_valid:
-            self.tell("gives the lock back")
-        elif not holding.told:
-            self.lose(holding, "expired", "gives back what is not its own any more; nothing is deleted: ")
-
-    def hung(self, hangs: bool) -> None:
-        if self.kept is not None and not hangs and self.stage.design.owner_bound:
-            self.kept.owner_gone = True

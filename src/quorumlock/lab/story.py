@@ -170,7 +170,7 @@ def names() -> list[str]:
 def load(name: str) -> Story:
     """Reads the scenario of that name."""
     if name not in names():
-        near = difflib.get_close_matches(name, names(), 3, 0.4) or [one for one in names() if name and name in one]
+        near = difflib.get_close_matches(name, names(), 3, 0.5) or [one for one in names() if name and name in one]
         hint = f"did you mean {', '.join(near)}?" if near else "see `quorumlock lab list`"
         raise UnknownStory(f"there is no scenario {name!r}: {hint}")
     path = resources.files(__package__).joinpath(WHERE, f"{name}.toml")
@@ -208,15 +208,18 @@ class _Reader:
 
     def story(self, table: dict[str, Any]) -> Story:
         known = {"title", "story", "told_by", "until", "cast", "steps", "ours", "naive", "note"}
-        self.only(table, known, "a story", 0)
+        self.only(table, known, "a story")
         cast = self.cast(self.get(table, "cast", dict))
+        until = self.number(table, "until")
+        if until <= 0:
+            raise self.wrong(f"'until' is to be above 0, not {until:g}", self.line_of("until"))
         steps = tuple(self.step(i, one, cast) for i, one in enumerate(self.get(table, "steps", list)))
         return Story(
             name=self.name,
             title=self.get(table, "title", str),
             text=" ".join(self.get(table, "story", str).split()),
             told_by=self.get(table, "told_by", str, ""),
-            until=self.number(table, "until"),
+            until=until,
             cast=cast,
             steps=steps,
             ours=self.telling(table, "ours", cast, "ours"),
@@ -224,12 +227,13 @@ class _Reader:
             note=self.get(table, "note", str, ""),
         )
 
-    def only(self, table: Mapping[str, Any], known: set[str], what: str, after: int) -> None:
+    def only(self, table: Mapping[str, Any], known: set[str], what: str, after: int = 0, line: int = 0) -> None:
+        """Refuses keys that nobody knows; `line`: where the table is written, if it is on one line."""
         for key in table:
             if key not in known:
                 near = difflib.get_close_matches(key, known, 1)
                 hint = f" (did you mean {near[0]!r}?)" if near else ""
-                raise self.wrong(f"{what} has no {key!r}{hint}", self.line_of(key, after))
+                raise self.wrong(f"{what} has no {key!r}{hint}", line or self.line_of(key, after))
 
     def get(self, table: Mapping[str, Any], key: str, kind: type, default: Any = None, line: int = 0) -> Any:
         value = table.get(key, default)
@@ -250,10 +254,11 @@ class _Reader:
 
     def cast(self, table: dict[str, Any]) -> Cast:
         line = self.line_of("cast")
-        self.only(table, set(Cast.__slots__), "the cast", line - 1)
+        self.only(table, set(Cast.__slots__), "the cast", line=line)
         clients = tuple(self.get(table, "clients", list, line=line))
-        if not clients or not all(isinstance(one, str) and re.fullmatch("[A-E]", one) for one in clients):
-            raise self.wrong(f"'clients' are single letters from A to E, not {list(clients)!r}", line)
+        letters = all(isinstance(one, str) and re.fullmatch("[A-E]", one) for one in clients)
+        if not clients or not letters or len(set(clients)) < len(clients):
+            raise self.wrong(f"'clients' are different single letters from A to E, not {list(clients)!r}", line)
         nodes = table.get("nodes", 5)
         if not isinstance(nodes, int) or isinstance(nodes, bool) or not 1 <= nodes <= 9:
             raise self.wrong(f"'nodes' is to be 1 to 9, not {nodes!r}", line)
@@ -287,7 +292,7 @@ class _Reader:
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(verbs)}"
             raise self.wrong(f"{who} cannot {does!r}: {hint}", line)
         options = {key: value for key, value in table.items() if key not in ("at", "who", "does", "because")}
-        self.only(options, verbs[does], f"{does!r}", line - 1)
+        self.only(options, verbs[does], f"{does!r}", line=line)
         for key, value in options.items():
             if key in ("from", "to"):
                 options[key] = self.places(value, cast.nodes, line)
