@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from quorumlock.lab import story
-from quorumlock.lab.story import BadStory, UnknownStory, load, parse
+from quorumlock.lab.story import BadStory, UnknownStory, load
+from quorumlock.lab.story_reader import parse
 
 GOOD = """\
 title = "Two come"
@@ -50,7 +51,14 @@ def test_a_good_one_is_read() -> None:
         ("nodes = 3", "nodes = 0", 4, "1 to 9"),
         ('["A", "B"]', '["Alice"]', 4, "single letters"),
         ('["A", "B"]', '["A", "A"]', 4, "single letters"),
-        ("ttl = 2", "ttl = 0", 4, "above 0"),
+        ("ttl = 2", "ttl = 0", 4, "0.05 to 3600 s"),
+        ("ttl = 2", "ttl = 2, max_ttl = 1", 4, "below the ttl"),
+        ("ttl = 2", 'ttl = 2, quarantine = "no"', 4, "true or false"),
+        ("ttl = 2", "ttl = 2, lists = { A = [1, 1] }", 4, "once each"),
+        ('"hang", for = 1', '"step"', 7, "needs 'by'"),
+        ("for = 1", "for = 0", 7, "above 0"),
+        ('"hang", for = 1', '"restart", disk = "new"', 7, "'old' or 'empty'"),
+        ('"hang", for = 1', '"drift", by = -1', 7, "too much"),
         ("ttl = 2", "tll = 2", 4, "did you mean 'ttl'?"),
         ('who = "A"', 'who = "Z"', 6, "nobody is called 'Z'"),
         ('"acquires" },', '"acquire" },', 6, "did you mean 'acquires'?"),

@@ -39,8 +39,10 @@ def _load(name: str) -> Story:
     """A scenario by its name, or a file of one's own."""
     if not name.endswith(".toml"):
         return stories.load(name)
+    from ..lab.story_reader import parse
+
     path = Path(name)
-    return stories.parse(path.read_text(encoding="utf-8"), path.stem)
+    return parse(path.read_text(encoding="utf-8"), path.stem)
 
 
 def _list() -> int:

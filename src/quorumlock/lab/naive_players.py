@@ -148,12 +148,13 @@ class OneNode(RawPlayer):
     def releases(self, holding: Holding) -> Steps[None]:
         if self.design.get_then_del:
             mine = yield from self.ask(0, lambda server: server.get(NAME) == self.token)
-            self.tell(f"GET names {'it' if mine else 'somebody else'}{': so DEL' if mine else ''}")
+            holding.ended_at = self.now
+            self.tell("GET names it: so DEL" if mine else "GET does not name it: no DEL")
             if not mine:
-                holding.ended_at = self.now
                 return
-        holding.ended_at = self.now
-        self.tell("deletes the lock, whoever has it: DEL" if self.design.blind_delete else "DEL")
+        else:
+            holding.ended_at = self.now
+            self.tell("deletes the lock, whoever has it: DEL")
         yield from self.ask(0, _delete)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from .drawing import draw
-from .page_text import outcome
+from .page_text import outcome, short
 from .story import Story
 from .story_facts import Verdict
 
@@ -56,7 +56,7 @@ def _telling(verdict: Verdict, heading: str) -> str:
     run = verdict.run
     tone = "bad" if run.naive else "good"
     rows = "\n".join(
-        f'<tr><td>{one.at:.2f} s</td><td>{escape(one.who)}</td><td class="{_tone(one.tone)}">'
+        f'<tr><td>{one.at:.2f} s</td><td>{escape(short(one.who))}</td><td class="{_tone(one.tone)}">'
         f"{escape(run.record.shown(one.text))}</td></tr>"
         for one in run.record.lines
     )

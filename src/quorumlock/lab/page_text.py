@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 from .naive import DESIGNS
@@ -87,7 +88,10 @@ def line(at: float, who: str, text: str, tone: str) -> str:
 
 
 def short(who: str) -> str:
-    return who if len(who) <= 10 else who.replace("nodes ", "n. ").replace(", ", ",")
+    """Nodes in a row as 1-3."""
+    numbers = [int(one) for one in re.findall(r"\d", who)]
+    in_a_row = len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1))
+    return f"nodes {numbers[0]}-{numbers[-1]}" if in_a_row else who
 
 
 def wrapped(text: str, indent: int = 0) -> str:

@@ -156,9 +156,15 @@ class Stage:
             if lasts is not None:
                 self.world.call_later(lasts, node.resume)
             return ("hang" if many else "hangs") + (f" for {lasts:g} s" if lasts else "")
-        if does == "save":
+        if does in ("save", "replicate"):
             self.disks[node.index] = node.disk()
-            return step.because and ("write their disks" if many else "writes its disk")
+            if does == "replicate":
+                return "its replica has heard of everything up to now"
+            return "write their disks" if many else "writes its disk"
+        if does == "fail over":
+            node.restart(self.disks[node.index])
+            self.record.mark(lane, "fault", at, "failover")
+            return "dies, and its replica takes its place"
         if does == "restart":
             with_disk = step.options.get("disk", "empty")
             node.restart(None if with_disk == "empty" else self.disks[node.index])

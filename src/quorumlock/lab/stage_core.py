@@ -61,10 +61,9 @@ class CorePlayer(Player):
         held = lease.held
         if held:
             holding.ended_at = self.now
-        yield from lease.release()
-        if held:
             self.tell("gives the lock back")
-        elif not holding.told:
+        yield from lease.release()
+        if not held and not holding.told:
             self.lose(holding, "expired", "gives back what is not its own any more; nothing is deleted: ")
 
     def leave(self) -> None:

@@ -5,10 +5,13 @@ A step is done at its time, or when the one before it is over. Who did not get t
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..core.effects import Sleep, Steps
+from ..core.votes import Cause
 from ..errors import ConfigurationError, NoQuorum, NotAcquired
 from ..runners.virtual import VirtualRunner
 from .stage_record import Asking, Holding
@@ -97,7 +100,9 @@ class Player:
         except ConfigurationError as error:
             self.stage.record.count("misconfigured", self.name)
             self.flag("ConfigurationError")
-            self.tell(f"ConfigurationError: {str(error)[:100]}", "good")
+            self.tell(
+                f"ConfigurationError: {textwrap.shorten(numbered(str(error)), 170, placeholder=' …')}", "good"
+            )
             asking.how = "refused"
         finally:
             asking.ended_at = min(self.now, self.stage.story.until)
@@ -109,7 +114,7 @@ class Player:
         self.stage.record.count("leases", self.name)
         waited = self.now - asking.since
         lines = self.stage.record.lines
-        if lines and lines[-1].who == self.name and lines[-1].at == asking.since:
+        if waited < 0.1 and lines and lines[-1].who == self.name and lines[-1].at == asking.since:
             lines.pop()  # that it asked goes without saying
         self.tell(f"gets the lock{f' after {waited:.2f} s' if waited >= 0.1 else ''}: {how}")
 
@@ -204,18 +209,30 @@ def nodes(places: Sequence[int], of: int = 0) -> str:
     return f"node{'s' if len(places) > 1 else ''} {', '.join(map(str, places))}"
 
 
+def numbered(text: str) -> str:
+    """Nodes are counted from 1 in stories."""
+    return re.sub(r"\bnode-(\d+)", lambda found: f"node {int(found[1]) + 1}", text)
+
+
+MANY = {"is": "are", "says": "say", "does": "do", "has": "have", "was": "were"}
+SLOW = "collecting votes took longer than the ttl"
+
+
 def plain(error: NotAcquired) -> str:
     """Why, for a story: what the nodes said, without remedies."""
-    tally = error.tally
-    if tally is None:
-        return "it is held"
-    causes: dict[str, list[str]] = {}
-    for label, answer in zip(tally.nodes, tally.answers, strict=True):
-        if answer is not None and answer.cause.value != "agreed":
-            left = (
-                f", {answer.wait_ms / 1000:.1f} s left"
-                if answer.wait_ms and "quarantine" in answer.cause.value
-                else ""
-            )
-            causes.setdefault(answer.cause.value + left, []).append(str(int(label.rpartition("-")[2]) + 1))
-    return "; ".join(f"{nodes([int(one) for one in who])} {cause}" for cause, who in causes.items())
+    if SLOW in str(error):
+        return SLOW
+    if error.tally is None:
+        return str(error)
+    causes: dict[str, list[int]] = {}
+    for number, answer in enumerate(error.tally.answers, 1):
+        if answer is not None and answer.cause is not Cause.AGREED:
+            shut = answer.wait_ms and answer.cause in (Cause.QUARANTINE, Cause.FORGOTTEN)
+            left = f", {answer.wait_ms / 1000:.1f} s left" if shut else ""
+            causes.setdefault(answer.cause.value + left, []).append(number)
+    return "; ".join(_said(who, cause) for cause, who in causes.items())
+
+
+def _said(who: list[int], cause: str) -> str:
+    verb, _, rest = cause.partition(" ")
+    return f"{nodes(who)} {MANY.get(verb, verb) if len(who) > 1 else verb} {rest}"

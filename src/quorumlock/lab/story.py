@@ -1,4 +1,4 @@
-"""A scenario as data: what is in a file of `stories/`, read and checked.
+"""A scenario as data: what is in a file of `stories/`. (How it is read and checked: `story_reader.py`.)
 
 A story has a cast, steps at times, and two tellings: *ours*, with every protection, and *naive*, with the design it
 warns about. What must be seen is said as expectations about facts of the run (`story_facts.py`), such as
@@ -10,8 +10,6 @@ from __future__ import annotations
 import difflib
 import operator
 import re
-import string
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -27,29 +25,6 @@ ACTS: dict[str, set[str]] = {
 }
 """What a client does of its own will, one thing after another, each with its options."""
 
-CLIENT_FAULTS: dict[str, set[str]] = {
-    "pauses": {"for"},
-    "dies": set(),
-    "hangs": set(),
-    "loses its worker": set(),
-    "is cut off": {"from", "for"},
-    "hears nothing": {"from", "for"},
-    "is late": {"to", "for"},
-    "is near": {"to"},
-    "is slow": {"by"},
-    "sets its clock": {"by"},
-}
-NODE_FAULTS: dict[str, set[str]] = {
-    "die": set(),
-    "hang": {"for"},
-    "restart": {"disk"},
-    "save": set(),
-    "step": {"by"},
-    "drift": {"by"},
-    "evict": set(),
-    "run short of memory": set(),
-}
-OPERATOR: dict[str, set[str]] = {"breaks the lock": set()}
 FACTS = (
     "overlap",
     "lost updates",
@@ -173,181 +148,7 @@ def load(name: str) -> Story:
         near = difflib.get_close_matches(name, names(), 3, 0.5) or [one for one in names() if name and name in one]
         hint = f"did you mean {', '.join(near)}?" if near else "see `quorumlock lab list`"
         raise UnknownStory(f"there is no scenario {name!r}: {hint}")
+    from .story_reader import parse
+
     path = resources.files(__package__).joinpath(WHERE, f"{name}.toml")
     return parse(path.read_text(encoding="utf-8"), name)
-
-
-def parse(text: str, name: str) -> Story:
-    """A scenario from the text of its file; raises BadStory with line and reason."""
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        found = re.search(r"^(.*) \(at line (\d+)", str(error))
-        line, why = (int(found[2]), found[1]) if found else (text.count("\n") + 1, str(error))
-        raise BadStory(f"{name}.toml, line {line}: {why}") from None
-    return _Reader(text, name).story(table)
-
-
-class _Reader:
-    """Turns tables into a story, and knows on which line things are written."""
-
-    def __init__(self, text: str, name: str) -> None:
-        self.lines = text.splitlines()
-        self.name = name
-        self.step_lines = [i for i, line in enumerate(self.lines, 1) if line.lstrip().startswith("{")]
-
-    def wrong(self, why: str, line: int) -> BadStory:
-        return BadStory(f"{self.name}.toml, line {line}: {why}")
-
-    def line_of(self, key: str, after: int = 0) -> int:
-        """Where a key is written; else where its table begins."""
-        for number, line in enumerate(self.lines[after:], after + 1):
-            if re.match(rf"\s*\[?{re.escape(key)}\b", line):
-                return number
-        return max(after, 1)
-
-    def story(self, table: dict[str, Any]) -> Story:
-        known = {"title", "story", "told_by", "until", "cast", "steps", "ours", "naive", "note"}
-        self.only(table, known, "a story")
-        cast = self.cast(self.get(table, "cast", dict))
-        until = self.number(table, "until")
-        if until <= 0:
-            raise self.wrong(f"'until' is to be above 0, not {until:g}", self.line_of("until"))
-        steps = tuple(self.step(i, one, cast) for i, one in enumerate(self.get(table, "steps", list)))
-        return Story(
-            name=self.name,
-            title=self.get(table, "title", str),
-            text=" ".join(self.get(table, "story", str).split()),
-            told_by=self.get(table, "told_by", str, ""),
-            until=until,
-            cast=cast,
-            steps=steps,
-            ours=self.telling(table, "ours", cast, "ours"),
-            naive=self.telling(table, "naive", cast, None),
-            note=self.get(table, "note", str, ""),
-        )
-
-    def only(self, table: Mapping[str, Any], known: set[str], what: str, after: int = 0, line: int = 0) -> None:
-        """Refuses keys that nobody knows; `line`: where the table is written, if it is on one line."""
-        for key in table:
-            if key not in known:
-                near = difflib.get_close_matches(key, known, 1)
-                hint = f" (did you mean {near[0]!r}?)" if near else ""
-                raise self.wrong(f"{what} has no {key!r}{hint}", line or self.line_of(key, after))
-
-    def get(self, table: Mapping[str, Any], key: str, kind: type, default: Any = None, line: int = 0) -> Any:
-        value = table.get(key, default)
-        if value is None:
-            raise self.wrong(f"{key!r} is missing", line or 1)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            word = {str: "a text", list: "a list", dict: "a table", bool: "true or false"}.get(kind, kind.__name__)
-            raise self.wrong(f"{key!r} is to be {word}, not {value!r}", line or self.line_of(key))
-        return value
-
-    def number(self, table: Mapping[str, Any], key: str, default: float | None = None, line: int = 0) -> float:
-        value = table.get(key, default)
-        if value is None:
-            raise self.wrong(f"{key!r} is missing", line or 1)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e6 or value != value:
-            raise self.wrong(f"{key!r} is to be a number of seconds, not {value!r}", line or self.line_of(key))
-        return float(value)
-
-    def cast(self, table: dict[str, Any]) -> Cast:
-        line = self.line_of("cast")
-        self.only(table, set(Cast.__slots__), "the cast", line=line)
-        clients = tuple(self.get(table, "clients", list, line=line))
-        letters = all(isinstance(one, str) and re.fullmatch("[A-E]", one) for one in clients)
-        if not clients or not letters or len(set(clients)) < len(clients):
-            raise self.wrong(f"'clients' are different single letters from A to E, not {list(clients)!r}", line)
-        nodes = table.get("nodes", 5)
-        if not isinstance(nodes, int) or isinstance(nodes, bool) or not 1 <= nodes <= 9:
-            raise self.wrong(f"'nodes' is to be 1 to 9, not {nodes!r}", line)
-        times = {
-            key: self.number(table, key, getattr(Cast(clients), key), line)
-            for key in ("ttl", "max_ttl", "node_timeout", "latency", "max_hold")
-        }
-        if times["ttl"] <= 0:
-            raise self.wrong(f"'ttl' is to be above 0, not {times['ttl']:g}", line)
-        lists = {who: self.places(numbers, nodes, line) for who, numbers in table.get("lists", {}).items()}
-        quarantine = table.get("quarantine")
-        keep = self.get(table, "keep", bool, True, line)
-        return Cast(clients, nodes, keep=keep, quarantine=quarantine, lists=lists, **times)
-
-    def places(self, numbers: Any, nodes: int, line: int) -> tuple[int, ...]:
-        if not isinstance(numbers, list) or not all(isinstance(one, int) and 1 <= one <= nodes for one in numbers):
-            raise self.wrong(f"nodes are numbers from 1 to {nodes}, not {numbers!r}", line)
-        return tuple(numbers)
-
-    def step(self, index: int, table: Any, cast: Cast) -> Step:
-        line = self.step_lines[index] if index < len(self.step_lines) else self.line_of("steps")
-        if not isinstance(table, dict):
-            raise self.wrong(f"a step is a table, not {table!r}", line)
-        at, who = self.number(table, "at", line=line), self.get(table, "who", str, line=line)
-        does, because = self.get(table, "does", str, line=line), self.get(table, "because", str, "", line)
-        if at < 0:
-            raise self.wrong(f"'at' is to be 0 or more, not {at:g}", line)
-        verbs = self.verbs(who, cast, line)
-        if does not in verbs:
-            near = difflib.get_close_matches(does, verbs, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(verbs)}"
-            raise self.wrong(f"{who} cannot {does!r}: {hint}", line)
-        options = {key: value for key, value in table.items() if key not in ("at", "who", "does", "because")}
-        self.only(options, verbs[does], f"{does!r}", line=line)
-        for key, value in options.items():
-            if key in ("from", "to"):
-                options[key] = self.places(value, cast.nodes, line)
-            elif key != "disk":
-                options[key] = self.number(options, key, line=line)
-        return Step(at, who, does, line, options, because)
-
-    def verbs(self, who: str, cast: Cast, line: int) -> dict[str, set[str]]:
-        if who in cast.clients:
-            return ACTS | CLIENT_FAULTS
-        if who == "operator":
-            return OPERATOR
-        if re.fullmatch(r"nodes? \d(, \d)*", who):
-            self.places([int(one) for one in re.findall(r"\d", who)], cast.nodes, line)
-            return NODE_FAULTS
-        raise self.wrong(f"nobody is called {who!r}: clients are {', '.join(cast.clients)}", line)
-
-    def telling(self, table: dict[str, Any], key: str, cast: Cast, design: str | None) -> Telling:
-        from .naive import DESIGNS
-
-        told = self.get(table, key, dict)
-        line = self.line_of(key)
-        self.only(told, {"design", "expect", "conclusion", "breaks"}, key, line)
-        design = self.get(told, "design", str, design, line)
-        if design not in DESIGNS:
-            near = difflib.get_close_matches(design, DESIGNS, 1) or sorted(DESIGNS)
-            raise self.wrong(f"no design is called {design!r}; near is {near[0]!r}", self.line_of("design", line))
-        expect = tuple(self.expectation(one, cast, line) for one in self.get(told, "expect", list, line=line))
-        if not expect:
-            raise self.wrong(f"{key} expects nothing: nothing could be shown", self.line_of("expect", line))
-        conclusion = self.get(told, "conclusion", str, line=line)
-        self.placeholders(conclusion, cast, self.line_of("conclusion", line))
-        return Telling(design, expect, conclusion, self.get(told, "breaks", str, "", line))
-
-    def expectation(self, text: Any, cast: Cast, after: int) -> Expectation:
-        line = next((i for i, one in enumerate(self.lines, 1) if i > after and str(text) in one), after)
-        found = re.fullmatch(r"([a-z ]+?)(?: of ([A-E]))? (=|<=|>=|<|>) (\d+(?:\.\d+)?)", str(text))
-        if not found:
-            raise self.wrong(f"{text!r} is no expectation; write one like 'wait of B < 11'", line)
-        fact, who, op, value = found.groups()
-        self.fact(fact, who or "", cast, line)
-        return Expectation(text, fact, who or "", op, float(value))
-
-    def fact(self, fact: str, who: str, cast: Cast, line: int) -> None:
-        if fact not in FACTS:
-            near = difflib.get_close_matches(fact, FACTS, 1)
-            raise self.wrong(f"no fact is called {fact!r}" + (f"; near is {near[0]!r}" if near else ""), line)
-        if who and who not in cast.clients:
-            raise self.wrong(f"nobody is called {who!r}", line)
-
-    def placeholders(self, text: str, cast: Cast, line: int) -> None:
-        try:
-            fields = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
-        except ValueError as error:
-            raise self.wrong(str(error), line) from None
-        for name in fields:
-            fact, _, who = name.partition(" of ")
-            self.fact(fact, who, cast, line)
