@@ -92,7 +92,7 @@ class Stage:
         quarantine = cast.quarantine if design.quarantine is None else design.quarantine
         return Neighbour(
             self.world, known, name=name, max_ttl=cast.max_ttl or cast.ttl, quarantine=quarantine,
-            node_timeout=cast.node_timeout, drift=design.drift, latency=(cast.latency, cast.latency),
+            node_timeout=cast.node_timeout, drift=design.drift,
         )  # fmt: skip
 
     def spawn(self, client: VirtualRunner, steps: Steps[None]) -> Procedure[None]:
@@ -121,6 +121,7 @@ class Stage:
             client = self.new_client(name)
             if self.design.raw == "" and not self.cast.lists and not self._short_of_memory():
                 client.run(fleet.muster(client.fleet))
+            client.latency = (self.cast.latency, self.cast.latency)
             self.players[name] = new_player(self, client, name)
         self.world.advance(1.0 - self.world.now % 1.0)
         self._zero = self.world.now
