@@ -54,7 +54,7 @@ def test_show_tells_who_does_what(quorumlock: Command) -> None:
 def test_run_says_that_it_holds(quorumlock: Command) -> None:
     done = quorumlock("lab", "run", "pause-while-holding")
     assert done.returncode == 0
-    assert re.search(r"storage +refuses A's write: fence 33, after 34", done.stdout)
+    assert re.search(r"storage +refuses A's write: fence 33 after 34", done.stdout)
     assert "HOLDS." in done.stdout
     assert done.stderr == ""
 
@@ -119,7 +119,9 @@ def test_mistakes_are_told_in_a_line(arguments: list[str], code: int, said: str,
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("content", [b"title = ", b"\xff\xfe\x00", b"", b"[[steps]]\nat = 1\n"])
+@pytest.mark.parametrize(
+    "content", [b"title = ", b"\xff\xfe\x00", b"", b"[[steps]]\nat = 1\n", b"a = " + b"[" * 5000]
+)
 def test_a_file_that_is_no_story_is_refused(content: bytes, tmp_path: Path, quorumlock: Command) -> None:
     file = tmp_path / "bad.toml"
     file.write_bytes(content)

@@ -52,7 +52,7 @@ def test_title_lanes_and_conclusion_are_in_it(name: str, naive: bool) -> None:
 @BOTH
 def test_the_refusal_is_marked(naive: bool) -> None:
     svg = Drawing(verdict("pause-while-holding", naive)).svg()
-    assert ("A refused: 33 after 34" in svg) is not naive
+    assert ("A refused: fence 33 after 34" in svg) is not naive
     assert ("A writes 1 over 1: an update is lost" in svg) is naive
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
+import sys
 from pathlib import Path
 
 from ..lab import story as stories
@@ -18,14 +21,15 @@ EX_NOT_AS_TOLD = 3
 
 
 def lab(arguments: argparse.Namespace) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that knows no · is no reason to fail
     try:
-        if arguments.action == "list":
-            return _list()
-        story = _load(arguments.name)
-        if arguments.action == "show":
-            print(shown_story(story))
-            return EX_OK
-        return _run(story, arguments)
+        code = _lab(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # `quorumlock lab list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+        return EX_OK
     except (BadStory, UnknownStory) as error:
         complain(str(error))
     except OSError as error:
@@ -33,6 +37,16 @@ def lab(arguments: argparse.Namespace) -> int:
     except UnicodeDecodeError:
         complain(f"{arguments.name}: not a text in UTF-8")
     return EX_BAD_INPUT
+
+
+def _lab(arguments: argparse.Namespace) -> int:
+    if arguments.action == "list":
+        return _list()
+    story = _load(arguments.name)
+    if arguments.action == "show":
+        print(shown_story(story))
+        return EX_OK
+    return _run(story, arguments)
 
 
 def _load(name: str) -> Story:

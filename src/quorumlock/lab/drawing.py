@@ -56,7 +56,8 @@ class Drawing:
             self.storage()
         for number in range(1, self.run.nodes + 1):
             self.node(f"node {number}")
-        y = legend(paper, self.record, y + 40, LEFT, WIDTH - RIGHT)
+        seen = {bar.kind for bar in self.record.bars if bar.lane in self.lanes and self.visible(bar)}
+        y = legend(paper, self.record, seen, y + 40, LEFT, WIDTH - RIGHT)
         y = self.outcome(y + 10, bad)
         return paper.svg(y + 14, f"{story.name}: {story.title}", f"{cast}. {self.verdict.conclusion}")
 
@@ -70,7 +71,7 @@ class Drawing:
             y += CLIENT
         if any(mark.lane == STORAGE for mark in self.record.marks):
             self.lanes[STORAGE] = y + 10
-            y += 16 + LABEL * self.rows_of_storage()
+            y += 19 + LABEL * self.rows_of_storage()
         y += 8
         for number in range(1, self.run.nodes + 1):
             self.lanes[f"node {number}"] = y + 4
@@ -136,8 +137,10 @@ class Drawing:
         )
 
     def bars(self, lane: str, *kinds: str) -> list[Bar]:
-        found = [bar for bar in self.record.bars if bar.lane == lane and bar.kind in kinds]
-        return [bar for bar in found if self.x(bar.end) - self.x(bar.start) >= 0.8]
+        return [bar for bar in self.record.bars if bar.lane == lane and bar.kind in kinds and self.visible(bar)]
+
+    def visible(self, bar: Bar) -> bool:
+        return self.x(bar.end) - self.x(bar.start) >= 0.8
 
     def box(self, bar: Bar, y: float, height: float, css: str) -> None:
         self.paper.rect(self.x(bar.start), y, self.x(bar.end) - self.x(bar.start), height, css)
@@ -216,7 +219,7 @@ class Drawing:
             paper.sign(mark.kind, x, y, COLOURS.get(mark.owner, "ink"))
             start, _ = self.label_of(mark)
             label = self.record.shown(mark.label)
-            rows = [y + 16 + LABEL * row for row in range(self.rows_of_storage())]
+            rows = [y + 19 + LABEL * row for row in range(self.rows_of_storage())]
             if not paper.near(label, start, rows, 12, f"{css} strong" if css != "ink" else css, "start"):
                 paper.near(label, x - 8, rows, 12, f"{css} strong" if css != "ink" else css, "end")
 

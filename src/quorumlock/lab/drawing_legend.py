@@ -26,9 +26,8 @@ SIGNS = {
 HEIGHTS = {"lock": 8, "ask": 7}
 
 
-def legend(paper: Paper, record: Record, y: float, left: float, right: float) -> float:
-    """Draws it, in as many rows as it needs; returns where it ends."""
-    kinds = {bar.kind for bar in record.bars}
+def legend(paper: Paper, record: Record, kinds: set[str], y: float, left: float, right: float) -> float:
+    """Draws it, in as many rows as it needs; returns where it ends. `kinds`: of the bars that can be seen."""
     signs = {mark.kind for mark in record.marks}
     x = left
     entries = [(kind, label) for kind, (_, label) in BARS.items() if kind in kinds]

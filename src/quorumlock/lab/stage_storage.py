@@ -87,4 +87,6 @@ class Storage:
     def _refused(self, who: str, what: str, stale: StaleFence, now: float, sent: float | None = None) -> None:
         self.record.count("refused", who)
         self.record.tell(now, LANE, f"refuses {who}'s {what}: fence #{stale.fence}, after #{stale.seen}", "good")
-        self.record.mark(LANE, "refused", now, f"{who} refused: #{stale.fence} after #{stale.seen}", who, sent)
+        self.record.mark(
+            LANE, "refused", now, f"{who} refused: fence #{stale.fence} after #{stale.seen}", who, sent
+        )

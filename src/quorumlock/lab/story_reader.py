@@ -59,6 +59,8 @@ def parse(text: str, name: str) -> Story:
         found = re.search(r"^(.*) \(at line (\d+)", str(error))
         line, why = (int(found[2]), found[1]) if found else (text.count("\n") + 1, str(error))
         raise BadStory(f"{name}.toml, line {line}: {why}") from None
+    except RecursionError:
+        raise BadStory(f"{name}.toml, line 1: nested too deeply") from None
     return _Reader(text, name).story(table)
 
 
