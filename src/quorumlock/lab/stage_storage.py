@@ -85,8 +85,7 @@ class Storage:
         self.record.mark(LANE, "lost" if lost else "write", now, label, who, sent_at)
 
     def _refused(self, who: str, what: str, stale: StaleFence, now: float, sent: float | None = None) -> None:
+        why = f"fence #{stale.fence} after #{stale.seen}"
         self.record.count("refused", who)
-        self.record.tell(now, LANE, f"refuses {who}'s {what}: fence #{stale.fence}, after #{stale.seen}", "good")
-        self.record.mark(
-            LANE, "refused", now, f"{who} refused: fence #{stale.fence} after #{stale.seen}", who, sent
-        )
+        self.record.tell(now, LANE, f"refuses {who}'s {what}: {why}", "good")
+        self.record.mark(LANE, "refused", now, f"{who} refused: {why}", who, sent)
