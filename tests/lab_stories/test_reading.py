@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from quorumlock.lab import story
-from quorumlock.lab.story import BadStory, UnknownStory, load
-from quorumlock.lab.story_reader import parse
+from quorumlock.lab.story import BadStory, Cast, UnknownStory, load
+from quorumlock.lab.story_reader import CLIENT_FAULTS, NODE_FAULTS, OPERATOR, parse
+
+from .redraw import PAGE
 
 GOOD = """\
 title = "Two come"
@@ -102,3 +104,9 @@ def test_an_unknown_name_is_told_what_is_near(asked: str, near: str) -> None:
 
 def test_the_files_are_read_from_the_package() -> None:
     assert all(load(name).name == name for name in story.names())
+
+
+def test_everything_that_can_be_written_is_in_the_docs() -> None:
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    verbs = [*story.ACTS, *CLIENT_FAULTS, *NODE_FAULTS, *OPERATOR]
+    assert [word for word in [*verbs, *story.FACTS, *Cast.__slots__] if f"`{word}`" not in text] == []

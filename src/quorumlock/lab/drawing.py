@@ -49,7 +49,7 @@ class Drawing:
         y = self.place(top)
         self.grid(top, y)
         self.overlaps()
-        self.reserve_arrows()
+        self.reserve()
         for name in story.cast.clients:
             self.client(name)
         if STORAGE in self.lanes:
@@ -84,7 +84,7 @@ class Drawing:
             return None
         return self.x(mark.sent_at), self.lanes[mark.owner] + BAR + 2, self.x(mark.at), self.lanes[STORAGE] - 7
 
-    def reserve_arrows(self) -> None:
+    def reserve(self) -> None:
         """Texts keep out of the way of arrows, too."""
         for mark in self.record.marks:
             if way := self.arrow(mark):
@@ -151,7 +151,7 @@ class Drawing:
         if self.paper.width_of(text, size) + 8 > width:
             return False
         half = self.paper.width_of(text, size) / 2 + 4
-        for part in (0.5, 0.3, 0.7, 0.15, 0.85):
+        for part in (0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8):
             at = self.x(bar.start) + width * part
             if half <= width * part <= width - half and self.paper.near(text, at, [y], size, css, "middle"):
                 return True
@@ -183,6 +183,10 @@ class Drawing:
         rows, paper = [y - 8, y + BAR + 14], self.paper
         for mark in self.record.marks:
             if mark.lane == name:
+                if mark.kind == "renewed":
+                    if paper.free(self.x(mark.at) - 5, y + 4, self.x(mark.at) + 5, y + BAR - 4):
+                        paper.sign("renewed", self.x(mark.at), y + BAR / 2, "")
+                    continue
                 if mark.kind == "fault":
                     paper.sign("fault", self.x(mark.at), y - 12, "bad")
                     paper.near(mark.label, self.x(mark.at) + 9, rows[:1], 12, "ink", "start")
@@ -196,7 +200,7 @@ class Drawing:
             if bar.kind == "belief":
                 any(
                     self.inside(bar, text, y + 15, "ink")
-                    for text in ("does not know that it is over", "not noticed")
+                    for text in ("does not know that it is over", "does not know", "not noticed")
                 )
             elif self.x(bar.end) - self.x(bar.start) > 60:
                 words = f"waits {bar.end - bar.start:.1f} s"

@@ -17,6 +17,7 @@ BARS = {
     "down": ("down", "down"),
 }
 SIGNS = {
+    "renewed": "renewed",
     "read": "read",
     "write": "write accepted",
     "refused": "refused by the guard",
@@ -42,6 +43,8 @@ def legend(paper: Paper, record: Record, kinds: set[str], y: float, left: float,
             height = HEIGHTS.get(kind, 12)
             paper.rect(x, y - 4 - height / 2, 22, height, "clash" if kind == "clash" else BARS[kind][0])
         else:
+            if kind == "renewed":
+                paper.rect(x, y - 10, 22, 12, "a")
             paper.sign(kind, x + 11, y - 4, "a")
         paper.text(label, x + 28, y, 12, "faint")
         x += width

@@ -16,6 +16,7 @@ STYLE = """
 .quarantine{fill:#f3c64b;opacity:.75}.cut{stroke:#c2252e;stroke-width:2;stroke-dasharray:3 3}
 .clash{fill:#e5484d;opacity:.22}.told{stroke:#1c2733;stroke-width:1.6}.hatch{stroke:#8894a0;opacity:.75}
 .good-strip{fill:#1a7f4b;opacity:.13}.bad-strip{fill:#c2252e;opacity:.12}.way{fill:none;stroke-width:1.8}
+.renewed{fill:none;stroke:#fff;stroke-width:1.6;opacity:.85}
 @media(prefers-color-scheme:dark){.paper{fill:#12171e}.ink{fill:#e6ebf0}.faint{fill:#9ba7b3}.good{fill:#4cc38a}
 .bad{fill:#ff6e72}.grid{stroke:#232b35}.lane{stroke:#3c4752}.told{stroke:#e6ebf0}.quarantine{fill:#b48a17}
 .clash{opacity:.34}.good-strip,.bad-strip{opacity:.22}}
@@ -73,6 +74,11 @@ class Paper:
             xs = sorted((x1 + (x2 - x1) * part / parts, x1 + (x2 - x1) * (part + 1) / parts))
             ys = sorted((y1 + (y2 - y1) * part / parts, y1 + (y2 - y1) * (part + 1) / parts))
             self._reserved.append(Box(xs[0] - 3, ys[0], xs[1] + 3, ys[1], ""))
+
+    def free(self, left: float, top: float, right: float, bottom: float) -> bool:
+        """Is no text there?"""
+        box = Box(left, top, right, bottom, "")
+        return not any(box.meets(other) for other in self.texts)
 
     def near(
         self, text: str, x: float, rows: list[float], size: float, css: str, anchor: str, *, backed: bool = False
@@ -143,6 +149,8 @@ class Paper:
             shape = f'<circle class="paper {css}-line" stroke-width="2" cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>'
         elif kind == "write":
             shape = f'<circle class="{css}" cx="{x:.1f}" cy="{y:.1f}" r="5"/>'
+        elif kind == "renewed":
+            shape = f'<path class="renewed" d="M{x - 3:.1f} {y - 5:.1f}l4 5-4 5"/>'
         elif kind == "refused":
             shape = f'<path class="good" d="M{x - 6:.1f} {y - 6:.1f}h12v6q0 6-6 8q-6-2-6-8z"/>'
             shape += (

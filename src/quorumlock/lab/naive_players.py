@@ -168,8 +168,10 @@ class Many(RawPlayer):
 
     token = b""
     granted: tuple[int, ...] = ()
+    given_back = False
 
     def attempt(self, asking: Asking) -> Steps[bool]:
+        self.given_back = False
         self.token = token = self.new_token()
         design, started_at = self.design, self.now
 
@@ -211,27 +213,29 @@ class Many(RawPlayer):
 
     def _renew(self, holding: Holding) -> Steps[None]:
         """Extends where the token stands; nobody gives the lock again to a node that has forgotten it."""
-        stubborn = False
+        design, refused = self.design, False
         while True:
             yield Sleep(self.stage.cast.ttl / 3)
-            if holding.ended_at is not None:
+            if self.given_back or self.holding is not holding:
                 return
             started_at = self.now
             boxes = [self.send(index, self._extend) for index in self.list]
-            yield from self.hear(boxes, min(self.design.node_timeout, self.stage.cast.ttl))
-            if sum(box.answers == [True] for box in boxes) > len(self.list) // 2:
+            yield from self.hear(boxes, min(design.node_timeout, self.stage.cast.ttl))
+            yes, no = (sum(box.answers == [said] for box in boxes) for said in (True, False))
+            if yes > len(self.list) // 2:
                 self._until = started_at + self.stage.cast.ttl
-                if stubborn:
+                self.flag("", "renewed")
+                if refused:
+                    refused = False
+                    holding = self.holding = Holding(self.name, 0, self.now, holding.valid)
+                    self.stage.record.holdings.append(holding)
                     self.tell("extends again: a majority says yes", "bad")
-                stubborn = False
-            elif sum(box.answers == [False] for box in boxes) > len(self.list) // 2:
-                if not self.design.stubborn:
+            elif no > len(self.list) // 2 and not refused:
+                if not design.stubborn:
                     self.lose(holding, "taken", "extends on too few nodes: ")
                     return
-                self._until = min(self._until, self.now)
-                if not stubborn:
-                    self.tell("cannot extend: a majority says no. It goes on trying")
-                stubborn = True
+                refused, holding.ended_at = True, self.now
+                self.tell("cannot extend: a majority says no. It goes on trying")
 
     def _extend(self, server: ServerDouble) -> bool:
         mine = server.get(NAME) == self.token
@@ -252,9 +256,10 @@ class Many(RawPlayer):
         yield from self.hear(boxes, 0.05)
 
     def releases(self, holding: Holding) -> Steps[None]:
-        holding.ended_at = self.now
-        yield from self._undo()
+        self.given_back = True
+        holding.ended_at = holding.ended_at or self.now
         self.tell("gives the lock back")
+        yield from self._undo()
 
 
 class Session(RawPlayer):
@@ -299,6 +304,7 @@ class Session(RawPlayer):
                 self.lose(holding, "session ended", "is told by the ensemble: ")
                 return
             self._until = started_at + self.stage.cast.ttl
+            self.flag("", "renewed")
 
     def _touch(self, server: ServerDouble) -> bool:
         mine = server.get(NAME) == self.token

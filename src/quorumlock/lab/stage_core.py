@@ -75,6 +75,7 @@ class CorePlayer(Player):
     def renewed(self, lease: SimLease) -> None:
         self.renewals += 1
         self.stage.record.count("renewals", self.name)
+        self.flag("", "renewed")
         if self.renewals == 1:
             self.tell(f"its keeper renews the lease, as it does every {lease.ttl / 3:.1f} s")
 
