@@ -1,6 +1,6 @@
 """Plays a story in the simulator: nodes, clients, a storage, and what happens to them at which time.
 
-The clients run the production core over the virtual runner (`stage_players.py`), or a naive design (`naive.py`).
+The clients run the production code over the virtual runner (`stage_core.py`), or a naive design (`naive.py`).
 The same story gives the same run: the seed is fixed, and nothing else is drawn.
 """
 
@@ -15,15 +15,13 @@ from ..events import logger
 from ..runners.virtual import Procedure, VirtualNode, VirtualRunner, World
 from ..runners.virtual_world import Disk
 from .naive import DESIGNS, Design, new_player
-from .stage_players import NAME, Neighbour, Player
+from .stage_players import CARRIED_OFF, NAME, Neighbour, Player
 from .stage_record import Holding, Record
 from .stage_storage import Storage
 from .story import ACTS, Cast, Step, Story, Telling
 
 TICKS = 1200
 SEED = 1
-DIE = 1.0
-"""A client that has died is woken so long after the end, to be carried off the stage."""
 MARKER = "ql:node"
 
 
@@ -262,7 +260,7 @@ class Stage:
         for player in self.players.values():
             player.client.heal()
             player.leave()
-        self.world.advance(2 * DIE)
+        self.world.advance(2 * CARRIED_OFF)
         for procedure in self.procedures:
             procedure.throw(CurtainFalls())
         ends_at = self.world.now + 60

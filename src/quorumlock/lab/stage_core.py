@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..core.effects import Steps
 from ..core.redlock import ALONE
-from ..errors import LossReason
+from ..errors import LeaseError, LossReason
 from ..events import Event, Healed
 from ..options import LockOptions
 from .client import SimLease, SimLock, SimLocker, settings
@@ -54,6 +54,14 @@ class CorePlayer(Player):
         said = f"{yes} of {of} nodes say yes, " if of > 1 else ""
         holding = Holding(self.name, lease.fence, self.now, lambda: lease.held)
         self.got(asking, holding, f"{said}fence #{lease.fence}, for {lease.remaining():.1f} s")
+
+    def checks(self, holding: Holding) -> None:
+        assert self.lease is not None
+        try:
+            self.lease.check()
+        except LeaseError:  # a loss is told by `lost`, once
+            return
+        self.tell("checks its lease: it is valid")
 
     def releases(self, holding: Holding) -> Steps[None]:
         lease = self.lease

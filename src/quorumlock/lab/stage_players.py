@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .stage import Stage
 
 NAME = "counter"
+CARRIED_OFF = 1.0
+"""Seconds after the end at which a client that has died is woken, to clean up behind the curtain."""
 
 
 class Neighbour(VirtualRunner):
@@ -161,7 +163,7 @@ class Player:
             return f"stops for {lasts:g} s"
         if does == "dies":
             self.dead = True
-            client.pause(left + 1.0)
+            client.pause(left + CARRIED_OFF)
             return "dies"
         if does in ("hangs", "loses its worker"):
             self.worker_gone, self.worker_died = True, does != "hangs"
