@@ -116,7 +116,7 @@ def forgetting(seed: int) -> list[Lease]:
     world = World(seed)
     nodes = [VirtualNode(world, index) for index in range(world.random.choice([3, 5]))]
     for node in nodes:
-        node.offset = (world.random.random() - 0.5) * MAX_TTL / 4
+        node.time.step((world.random.random() - 0.5) * MAX_TTL / 4)
     clients = [
         VirtualRunner(world, nodes, name=f"c{index}", max_ttl=MAX_TTL, fence_ttl=4 * MAX_TTL) for index in range(2)
     ]

@@ -7,6 +7,11 @@ import pytest
 from .source import MODULES, imported_modules
 
 GROUND = {"errors", "options", "retry", "events", "clocks"}
+LAB = [f"lab.{part}" for part in ("checkers", "client", "ledger", "run", "strokes", "town", "workloads")]
+SIMULATOR = {"lab", "front", "leasing", "keeping", "runners", "core", "engines", *GROUND}
+"""A front of its own, over the same code as the other two."""
+STAGE = [f"lab.{part}" for part in ("naive_players", "stage", "stage_core", "stage_players", "stage_storage")]
+"""What plays stories: on the same simulator, with a guard at the resource."""
 BELOW: dict[str, set[str]] = {
     "errors": set(),
     "options": {"errors"},
@@ -17,6 +22,7 @@ BELOW: dict[str, set[str]] = {
     "engines": {"engines", "core", *GROUND},
     "runners": {"runners", "core", "engines.base", *GROUND},
     "runners.virtual": {"runners", "core", "engines", *GROUND},
+    "runners.virtual_network": {"runners", "core", "engines", *GROUND},
     "runners.virtual_world": {"runners", "core", "engines", *GROUND},
     "process": set(),
     "decorating": {*GROUND},
@@ -54,6 +60,8 @@ BELOW: dict[str, set[str]] = {
     "connecting": {"sync", "aio", "engines", *GROUND},
     "guards": {"guards", *GROUND},
     "lab": {"lab", "", *GROUND},
+    **dict.fromkeys(LAB, SIMULATOR),
+    **{part: {*SIMULATOR, "guards"} for part in STAGE},
     "cli": {"cli", "lab", "", *GROUND},
     "__main__": {"cli"},
     "": {*GROUND, "connecting", "sync", "aio", "core"},

@@ -20,6 +20,7 @@ examples:
   quorumlock init --url redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3
   QUORUMLOCK_URL=rediss://:password@10.0.0.1 quorumlock init
   quorumlock demo
+  quorumlock lab run pause-while-holding
 
 exit codes:
   0   done
@@ -43,6 +44,30 @@ example:
 
 A URL on the command line can be seen by other users of this machine: put one
 with a password into QUORUMLOCK_URL.
+"""
+
+
+LAB = """\
+Stories of locks that fail, replayed in a simulator: with quorumlock, and with
+the design that each story warns about. Nothing is installed or connected to.
+"""
+
+LAB_EPILOG = """\
+actions:
+  list             all stories
+  show NAME        one story: who does what, and what must be seen
+  run NAME         replay it with quorumlock
+      --naive      ... with the design it warns about
+      --svg FILE   draw it as a timeline
+      --html FILE  one page with both runs, told and drawn
+
+NAME may also be a file of your own: ./mine.toml
+
+exit codes of run:
+  0   the lock holds
+  1   the naive design fails, as the story says
+  2   there is no such story, or its file is malformed
+  3   the run did not show what the story says
 """
 
 
@@ -85,6 +110,7 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_init(commands)
     _add_demo(commands)
+    _add_lab(commands)
     return parser
 
 
@@ -136,6 +162,27 @@ def _add_demo(commands: argparse._SubParsersAction[Parser]) -> None:
     demo.set_defaults(run=_demo)
 
 
+def _add_lab(commands: argparse._SubParsersAction[Parser]) -> None:
+    lab = commands.add_parser(
+        "lab",
+        help="stories of locks that fail, replayed and drawn",
+        description=LAB,
+        epilog=LAB_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    actions = lab.add_subparsers(title="actions", metavar="ACTION", required=True, dest="action")
+    actions.add_parser("list", help="all stories", allow_abbrev=False)
+    show = actions.add_parser("show", help="one story", allow_abbrev=False)
+    run = actions.add_parser("run", help="replay a story", allow_abbrev=False)
+    for one in (show, run):
+        one.add_argument("name", metavar="NAME", help="of a story, or a file of your own (./mine.toml)")
+    run.add_argument("--naive", action="store_true", help="with the design that the story warns about")
+    run.add_argument("--svg", metavar="FILE", help="draw it as a timeline")
+    run.add_argument("--html", metavar="FILE", help="one page with both runs, told and drawn")
+    lab.set_defaults(run=_lab)
+
+
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0.1 <= value <= 3600:
@@ -153,3 +200,9 @@ def _demo(arguments: argparse.Namespace) -> int:
     from ..lab.demo import demo
 
     return demo(plain=arguments.plain, seconds=arguments.seconds)
+
+
+def _lab(arguments: argparse.Namespace) -> int:
+    from .lab import lab
+
+    return lab(arguments)

@@ -1,26 +1,43 @@
-"""The world of a simulation: time, chance, servers, and the connections to them."""
+"""The world of a simulation: time, chance, and servers with clocks, disks and ups and downs of their own."""
 
 from __future__ import annotations
 
+import copy
 import heapq
 import random
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..engines.base import Link
+from ..engines.memory.keys import Reply, Value
 from ..engines.memory.server import ServerDouble, encode
-from ..engines.redis.resp import new_reader
-from . import board
+
+if TYPE_CHECKING:
+    from .virtual_network import Connection
+
+Disk = dict[bytes, tuple[Value, int | None]]
+
+
+class Owner(Protocol):
+    """A client, whose events wait while it is stopped."""
+
+    asleep: bool
+    naps: list[tuple[int, float]]
+    """After how many more events it is to sleep, and for how long."""
+
+    def defer(self, event: Event) -> None: ...
+    def handled(self) -> None: ...
 
 
 class Event:
     """Something that will happen, unless it is cancelled."""
 
-    __slots__ = ("callback", "cancelled")
+    __slots__ = ("callback", "cancelled", "owner")
 
-    def __init__(self, callback: Callable[[], object]) -> None:
+    def __init__(self, callback: Callable[[], object], owner: Owner | None = None) -> None:
         self.callback = callback
         self.cancelled = False
+        self.owner = owner
+        """Who handles it, if it is not the world itself."""
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -35,7 +52,8 @@ class World:
         self.now = 0.0
         self.started_at = started_at
         self._events: list[tuple[float, int, Event]] = []
-        self._count = 0
+        self.count = 0
+        """How many events there were, or will be."""
 
     def clock(self) -> float:
         """The clock of a client: seconds since the world began."""
@@ -45,10 +63,12 @@ class World:
         """The true time of day, which nobody in the world need know exactly."""
         return self.started_at + self.now
 
-    def call_at(self, at: float, callback: Callable[[], object]) -> Event:
-        event = Event(callback)
-        self._count += 1
-        heapq.heappush(self._events, (max(at, self.now), self._count, event))
+    def call_at(self, at: float, callback: Callable[[], object], owner: Owner | None = None) -> Event:
+        return self.put(Event(callback, owner), at)
+
+    def put(self, event: Event, at: float) -> Event:
+        self.count += 1
+        heapq.heappush(self._events, (at if at > self.now else self.now, self.count, event))
         return event
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> Event:
@@ -64,7 +84,13 @@ class World:
             if event.cancelled:
                 continue
             self.now = at
-            event.callback()
+            owner = event.owner
+            if owner is None or not owner.asleep:
+                event.callback()
+                if owner is not None and owner.naps:
+                    owner.handled()
+            else:
+                owner.defer(event)
             return True
         return False
 
@@ -78,18 +104,46 @@ class World:
         """Lets everything happen that is due within `seconds`."""
         end = self.now + seconds
         while self._events and self._events[0][0] <= end:
-            self.step()
+            if self._events[0][2].cancelled:  # what is behind it may be due later
+                heapq.heappop(self._events)
+            else:
+                self.step()
         self.now = end
 
 
+class DriftingClock:
+    """A clock that runs at a rate of its own, and may be set."""
+
+    def __init__(self, world: World, origin: float) -> None:
+        self._world = world
+        self._since = world.now
+        self._at = origin + world.now
+        self.rate = 1.0
+
+    def __call__(self) -> float:
+        return self._at + (self._world.now - self._since) * self.rate
+
+    def step(self, seconds: float) -> None:
+        """Is set forward, or back."""
+        self._at += seconds
+
+    def run(self, rate: float) -> None:
+        """Runs faster or slower from now on."""
+        self._at, self._since, self.rate = self(), self._world.now, rate
+
+    def correct(self, origin: float) -> None:
+        """Shows the right time again, and keeps it."""
+        self._at, self._since, self.rate = origin + self._world.now, self._world.now, 1.0
+
+
 class VirtualNode:
-    """A server in the world: its own clock, its own ups and downs."""
+    """A server in the world: its own clock, its own disk, its own ups and downs."""
 
     def __init__(self, world: World, index: int) -> None:
         self.world = world
         self.index = index
-        self.offset = 0.0
-        self.rate = 1.0
+        self.time = DriftingClock(world, world.started_at)
+        """What the node believes the time is."""
         self.up = True
         self.paused = False
         self.restarts = 0
@@ -97,23 +151,46 @@ class VirtualNode:
         self.server.on_kill = self.kill_client
         self.server.on_publish = self.publish
         self.connections: dict[int, Connection] = {}
-        self.subscribers: dict[bytes, set[int]] = {}
-        """For each channel the connections that listen to it."""
+        self.subscribers: dict[bytes, dict[int, None]] = {}
+        """For each channel the connections that listen to it, in the order they came."""
+        self.again: Callable[[list[bytes]], float | None] | None = None
+        """Is a request executed twice? After how many seconds, if it is."""
+        self.on_executed: Callable[[list[bytes], Reply], object] | None = None
         self._clients = 0
-
-    def time(self) -> float:
-        """What the node believes the time is."""
-        return self.world.started_at + self.world.now * self.rate + self.offset
 
     def new_client_id(self) -> int:
         self._clients += 1
         return self._clients
+
+    def execute(self, command: list[bytes], client_id: int) -> Reply:
+        """What a client asked for."""
+        reply = self.server.execute(command, client_id)
+        word = command[0]
+        if word == b"SUBSCRIBE":
+            self.subscribers.setdefault(bytes(command[1]), {})[client_id] = None
+        elif word.startswith(b"EVAL"):
+            if self.on_executed is not None:
+                self.on_executed(command, reply)
+            if self.again is not None and (after := self.again(command)) is not None:
+                self.world.call_later(after, lambda: self._execute_again(command))
+        return reply
+
+    def _execute_again(self, command: list[bytes]) -> None:
+        """Somebody between has sent it twice; the second answer reaches nobody."""
+        if self.up and not self.paused:
+            reply = self.server.execute(command, 0)
+            if self.on_executed is not None:
+                self.on_executed(command, reply)
 
     def crash(self) -> None:
         """The process is gone, and with it every connection."""
         self.up = False
         for connection in list(self.connections.values()):
             connection.cut()
+
+    def disk(self) -> Disk:
+        """What a disk would hold now."""
+        return copy.deepcopy(self.server.snapshot())
 
     def restart(self, disk: Any = None) -> None:
         """Comes back with what the disk holds (default: nothing)."""
@@ -145,89 +222,3 @@ class VirtualNode:
         victim = self.connections.get(client_id)
         if victim is not None:
             victim.cut()
-
-
-class Client(Protocol):
-    """Whose connection it is."""
-
-    def delay(self, node: int) -> float: ...
-    def stalled(self, node: int) -> float: ...
-
-
-class Connection(board.Strand):
-    """A connection from a client to a node, with both of its ends."""
-
-    def __init__(self, client: Client, node: VirtualNode, link: Link, on: board.Board) -> None:
-        super().__init__(node.index, link, on)
-        self.client = client
-        self.to = node
-        self.open = True
-        self.client_id = node.new_client_id()
-        node.connections[self.client_id] = self
-        self._reader = new_reader()
-        self._inbox = b""
-        self._closed = False
-        """Has the client hung up, as far as the server's end knows?"""
-        self._there_at = 0.0
-        self._back_at = 0.0
-
-    def transmit(self, data: bytes) -> None:
-        world = self.to.world
-        self._there_at = max(self._there_at, world.now + self.client.delay(self.node))
-        world.call_at(self._there_at, lambda: self._arrive(data))
-
-    def hang_up(self) -> None:
-        """The client closes; what it has sent before still arrives, unless the server ends the connection."""
-        world = self.to.world
-        self._there_at = max(self._there_at, world.now + self.client.delay(self.node))
-        world.call_at(self._there_at, self._end_arrives)
-
-    def _end_arrives(self) -> None:
-        if (wait := self.client.stalled(self.node)) > 0:
-            self.to.world.call_later(wait, self._end_arrives)
-            return
-        self._closed = True
-        self.serve()
-
-    def cut(self) -> None:
-        """The connection breaks, on both sides; what is under way is lost."""
-        if self.open:
-            self.open = False
-            self.to.connections.pop(self.client_id, None)
-            self.to.world.call_later(self.client.delay(self.node), lambda: self.broken("closed by the server"))
-
-    def _arrive(self, data: bytes) -> None:
-        if not self.open:
-            return
-        wait = self.client.stalled(self.node)
-        if wait > 0:
-            self.to.world.call_later(wait, lambda: self._arrive(data))
-            return
-        self._inbox += data
-        self.serve()
-
-    def serve(self) -> None:
-        """The server reads what has arrived, and answers."""
-        if not self.open or self.to.paused or not self.to.up:
-            return
-        self._reader.feed(self._inbox)
-        self._inbox = b""
-        while (command := self._reader.gets()) is not False:
-            reply = encode(self.to.server.execute(command, self.client_id))
-            if command[0] == b"SUBSCRIBE":
-                self.to.subscribers.setdefault(bytes(command[1]), set()).add(self.client_id)
-            self.answer_later(reply)
-        if self._closed:
-            self.open = False
-            self.to.connections.pop(self.client_id, None)
-
-    def answer_later(self, reply: bytes) -> None:
-        self._back_at = max(self._back_at, self.to.world.now + self.client.delay(self.node))
-        self.to.world.call_at(self._back_at, lambda: self._answer(reply))
-
-    def _answer(self, reply: bytes) -> None:
-        wait = self.client.stalled(self.node)
-        if wait > 0 and self.open:
-            self.to.world.call_later(wait, lambda: self._answer(reply))
-        elif self.open and not self.link.dead:
-            self.received(reply)

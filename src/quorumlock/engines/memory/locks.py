@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import re
@@ -171,6 +172,7 @@ class Locks(Keys):
         return [OTHER_KIND] if holder is None and self._get(lock) is not None else [1, fence]
 
 
+@functools.lru_cache(1000)  # asked with every request
 def digest(text: str) -> bytes:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:16].encode()
 

@@ -1,0 +1,98 @@
+"""`quorumlock lab`: stories of locks that fail, replayed in the simulator."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from pathlib import Path
+
+from ..lab import story as stories
+from ..lab.page_text import WIDTH, shown_story, tell
+from ..lab.story import BadStory, Story, UnknownStory
+from .output import EX_OK, complain
+
+EX_FAILS = 1
+"""A naive design failed, as its story says."""
+EX_BAD_INPUT = 2
+EX_NOT_AS_TOLD = 3
+"""The run did not show what its story says."""
+
+
+def lab(arguments: argparse.Namespace) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that knows no · is no reason to fail
+    try:
+        code = _lab(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # `quorumlock lab list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+        return EX_OK
+    except (BadStory, UnknownStory) as error:
+        complain(str(error))
+    except OSError as error:
+        complain(f"{error.filename or arguments.name}: {error.strerror or error}")
+    except UnicodeDecodeError:
+        complain(f"{arguments.name}: not a text in UTF-8")
+    return EX_BAD_INPUT
+
+
+def _lab(arguments: argparse.Namespace) -> int:
+    if arguments.action == "list":
+        return _list()
+    story = _load(arguments.name)
+    if arguments.action == "show":
+        print(shown_story(story))
+        return EX_OK
+    return _run(story, arguments)
+
+
+def _load(name: str) -> Story:
+    """A scenario by its name, or a file of one's own."""
+    if not name.endswith(".toml"):
+        return stories.load(name)
+    from ..lab.story_reader import parse
+
+    path = Path(name)
+    return parse(path.read_text(encoding="utf-8"), path.stem)
+
+
+def _list() -> int:
+    names = stories.names()
+    for name in names:
+        title = stories.load(name).title
+        room = WIDTH - 24
+        print(f"{name:<23} {title if len(title) <= room else title[: room - 1] + '…'}")
+    print(f"\n{len(names)} stories. To see one: quorumlock lab run {names[0]} (add --naive to see it fail)")
+    return EX_OK
+
+
+def _run(story: Story, arguments: argparse.Namespace) -> int:
+    from ..lab.stage import play
+    from ..lab.story_facts import judge
+
+    verdict = judge(play(story, naive=arguments.naive))
+    print(tell(verdict))
+    if arguments.svg is not None:
+        from ..lab.drawing import draw
+
+        _write(arguments.svg, draw(verdict))
+    if arguments.html is not None:
+        from ..lab.page import page
+
+        other = judge(play(story, naive=not arguments.naive))
+        ours, naive = (other, verdict) if arguments.naive else (verdict, other)
+        _write(arguments.html, page(ours, naive))
+        if not other.shown:
+            verdict = other
+    if not verdict.shown:
+        complain(f"{story.name} was not as told: expected {'; '.join(verdict.unmet)}")
+        return EX_NOT_AS_TOLD
+    return EX_FAILS if arguments.naive else EX_OK
+
+
+def _write(name: str, text: str) -> None:
+    Path(name).write_text(text, encoding="utf-8")
+    print(f"Written: {name}")
