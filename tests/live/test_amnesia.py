@@ -119,6 +119,23 @@ def test_a_deleted_marker_is_a_loss_of_memory(servers: Servers, connect: Connect
 
 
 @pytest.mark.one_kind
+def test_a_reader_after_a_loss_of_memory_is_not_behind_the_writer_before_it(
+    servers: Servers, connect: Connect
+) -> None:
+    """A fence that is there need not be the last that was given: an old disk has one, and a break leaves one."""
+    locks = connect(servers.urls[:3])
+    with locks.lock("a", ttl=1) as before:
+        pass
+    for server in servers.servers[:3]:
+        server.command("FLUSHALL")
+        server.command("SET", "ql:fence:{a}", "5")
+    with locks.read_write("a").read(ttl=1, timeout=20) as reader:
+        assert reader.fence > before.fence
+    with locks.lock("a", ttl=1, timeout=20) as after:
+        assert after.fence > reader.fence
+
+
+@pytest.mark.one_kind
 def test_a_node_that_is_always_the_last_to_answer_is_healed_by_its_holder(
     make_servers: Make, connect: Connect, put_proxy: Put
 ) -> None:

@@ -104,8 +104,12 @@ class Family(Locks):
         readers = {one: end for one, end in self._sorted(key).items() if holder and end > now_ms}
         readers[token] = now_ms + int(ttl_ms)
         self._share(lock, key, readers)
+        words = expected.split()
+        least = int(words[0]) - int(words[5]) * 500
         if not fence:
-            fence = self._clamped(candidate, clamp)
+            least = max(least, self._clamped(candidate, clamp))
+        if fence < least:
+            fence = least
             self._set(fence_key, b"%d" % fence, int(fence_ttl_ms))
         else:
             self._set(fence_key, self._text(fence_key) or b"", int(fence_ttl_ms))

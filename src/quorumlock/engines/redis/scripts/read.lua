@@ -14,9 +14,16 @@ redis.call('ZADD', KEYS[5], now_ms + ARGV[2], ARGV[1])
 local last_ms = redis.call('ZRANGE', KEYS[5], -1, -1, 'WITHSCORES')[2] - now_ms
 redis.call('SET', lock, READERS, 'PX', last_ms)
 redis.call('PEXPIRE', KEYS[5], last_ms)
+-- What is stored may be from an old disk. The fences that were given before this node forgot are no higher than the
+-- end of its quarantine less half a max_ttl, and those that are given from now on no lower.
+local ready_at, max_ttl_ms = string.match(seen[3], '^(%d+) %d+ %S+ %S+ %S+ (%d+)')
+local least = ready_at - max_ttl_ms * 500
 if stored == 0 then -- nobody ever had it alone
   local clamp = tonumber(ARGV[5])
-  stored = math.min(math.max(tonumber(ARGV[3]), now - clamp), now + clamp)
+  least = math.max(least, math.min(math.max(tonumber(ARGV[3]), now - clamp), now + clamp))
+end
+if stored < least then
+  stored = least
   redis.call('SET', fence_key, string.format('%.0f', stored), 'PX', ARGV[6])
 else
   redis.call('PEXPIRE', fence_key, ARGV[6])
