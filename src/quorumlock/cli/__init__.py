@@ -6,6 +6,7 @@ It starts fast: only the module of the command that is called is imported, and a
 from __future__ import annotations
 
 import importlib
+import keyword
 import sys
 from collections.abc import Callable, Sequence
 
@@ -16,7 +17,13 @@ __all__ = ["main"]
 
 COMMANDS = {
     "run": "hold a lock while a command runs",
+    "elect": "run a command wherever this candidate leads",
+    "ls": "which locks are held, and by whom",
+    "show": "who holds a lock, who waits for it, and what each node thinks",
+    "wait": "wait until a lock is free",
+    "break": "force a lock open",
     "init": "make a new fleet ready at once",
+    "config": "which fleet commands talk to, and who says so",
     "demo": "see a lock at work, and things that go wrong",
 }
 """Each is a module of this package, with `add_options(parser)` and `run(arguments)`."""
@@ -45,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if not words or words[0] not in COMMANDS:
             general().parse_args(words)  # ends with --help, --version or an error
-        command = importlib.import_module(f".{words[0]}", __name__)
+        command = importlib.import_module(f".{words[0]}{'_' * keyword.iskeyword(words[0])}", __name__)
         parser = Parser(words[0], COMMANDS[words[0]])
         command.add_options(parser)
         own, mark, rest = _split(words[1:])

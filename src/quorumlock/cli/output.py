@@ -6,6 +6,7 @@ import re
 import sys
 
 EX_OK = 0
+EX_NOT_DONE = 1
 EX_USAGE = 64
 EX_UNAVAILABLE = 69
 EX_HELD = 75

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .job import ON_LOST, PASSED_ON, Job
@@ -17,7 +17,7 @@ from .output import EX_CANNOT_RUN, EX_HELD, EX_LOST, EX_NOT_FOUND, EX_OK, EX_USA
 from .parsing import add_fleet_options, seconds
 
 if TYPE_CHECKING:
-    from quorumlock import Lease, Lock, Locker
+    from quorumlock import Lease, Locker
 
 USAGE = "quorumlock run NAME [options] -- COMMAND [ARGUMENT ...]\n       quorumlock run NAME [options] -c TEXT"
 
@@ -44,7 +44,7 @@ exit codes: those of the command; 128 + N if signal N ended it
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.usage, parser.epilog = USAGE, EPILOG
     parser.add_argument("name", metavar="NAME", help="of the lock")
-    parser.set_defaults(command=[])
+    parser.set_defaults(command=[], elects=False)
     parser.add_argument("-c", dest="shell", metavar="TEXT", help="run this with sh -c")
 
     waiting = parser.add_argument_group("waiting (default: as long as it takes)")
@@ -76,6 +76,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     lock.add_argument("--note", metavar="TEXT", help="shown to whoever asks who holds it")
 
+    add_losing_options(parser)
+    add_fleet_options(parser)
+
+
+def add_losing_options(parser: argparse.ArgumentParser) -> None:
+    """What becomes of the command, and what is told of it."""
     losing = parser.add_argument_group("when it is about to be lost")
     losing.add_argument(
         "--on-lost", choices=ON_LOST, default="term", help="ask the command to end, then kill it (default); or what"
@@ -89,7 +95,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("--json", action="store_true", help="tell at the end what happened, as JSON on stderr")
     parser.add_argument("-v", "--verbose", action="count", default=0, help="tell on stderr; -vv: with tracebacks")
-    add_fleet_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -106,20 +111,19 @@ def run(arguments: argparse.Namespace) -> int:
         from .settings import connect
 
         with connect(arguments) as locks, _interruptible():
-            lock = _lock(locks, arguments, job)
-            return _run(lock, arguments, job, grace)
+            return _run(_way_in(locks, arguments, job), arguments, job, grace)
     except Interrupted as interrupted:
         return 128 + interrupted.number
     finally:
         leash.let_go()
 
 
-def _run(lock: Lock, arguments: argparse.Namespace, job: Job, grace: float) -> int:
+def _run(acquire: Callable[[], Lease], arguments: argparse.Namespace, job: Job, grace: float) -> int:
     from ..errors import AcquireTimeout, LockHeld
 
     began = time.monotonic()
     try:
-        lease = lock.acquire() if not arguments.no_wait else lock.acquire(timeout=0)
+        lease = acquire()
     except (LockHeld, AcquireTimeout) as busy:
         if arguments.skip_ok:
             return EX_OK
@@ -175,22 +179,24 @@ def _command(arguments: argparse.Namespace) -> list[str] | int:
     return command
 
 
-def _lock(locks: Locker, arguments: argparse.Namespace, job: Job) -> Lock:
-    options: dict[str, Any] = {
-        "ttl": arguments.ttl, "timeout": arguments.timeout, "note": arguments.note, "on_lost": job.ring
-    }  # fmt: skip
+def _way_in(locks: Locker, arguments: argparse.Namespace, job: Job) -> Callable[[], Lease]:
+    """How to get the lock that was asked for."""
+    options: dict[str, Any] = {"ttl": arguments.ttl, "note": arguments.note, "on_lost": job.ring}
+    if arguments.elects:
+        return locks.election(arguments.name, **options).lead().__enter__
     if arguments.max_hold is not None:
         options["max_hold"] = arguments.max_hold
+    timeout = 0.0 if arguments.no_wait else arguments.timeout
     if arguments.shared:
         if arguments.slots is not None or arguments.at_least or arguments.fair:
             from ..errors import ConfigurationError
 
             raise ConfigurationError("--shared goes with none of --slots, --at-least and --fair: choose one")
-        return locks.read_write(arguments.name).read(**options)
-    options |= {"at_least": arguments.at_least, "fair": arguments.fair}
+        return locks.read_write(arguments.name).read(timeout=timeout, **options).acquire
+    options |= {"at_least": arguments.at_least, "fair": arguments.fair, "timeout": timeout}
     if arguments.slots is not None:
-        return locks.semaphore(arguments.name, arguments.slots, **options)
-    return locks.lock(arguments.name, **options)
+        return locks.semaphore(arguments.name, arguments.slots, **options).acquire
+    return locks.lock(arguments.name, **options).acquire
 
 
 def _about(lease: Lease) -> dict[str, str]:

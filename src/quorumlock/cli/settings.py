@@ -73,9 +73,13 @@ def found(arguments: argparse.Namespace, environment: Mapping[str, str] = os.env
 
 def connect(arguments: argparse.Namespace) -> Any:
     """A Locker on the fleet that a command is told of."""
+    import logging
+
     import quorumlock
 
     chosen = found(arguments)
+    if not getattr(arguments, "verbose", 0):
+        logging.getLogger("quorumlock").addHandler(logging.NullHandler())  # commands say themselves what matters
     return quorumlock.connect(chosen.values.get("url"), **chosen.options)
 
 
