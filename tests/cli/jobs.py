@@ -34,12 +34,12 @@ def alive(pid: int) -> bool:
 
 
 @contextmanager
-def running(*arguments: str, url: str, **options: object) -> Iterator[subprocess.Popen[str]]:
-    """`quorumlock run …`, ended with the block."""
+def running(*arguments: str, url: str, command: str = "run", name: str = "job") -> Iterator[subprocess.Popen[str]]:
+    """`quorumlock run job …`, ended with the block."""
     wrapper = subprocess.Popen(
-        [sys.executable, "-m", "quorumlock", "run", *arguments],
+        [sys.executable, "-m", "quorumlock", command, name, *arguments],
         env=os.environ | {"QUORUMLOCK_URL": url},
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,  # type: ignore[call-overload]
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         yield wrapper

@@ -126,7 +126,7 @@ def test_kinds_of_lock(url: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_signals_are_passed_on_to_all_of_the_group(url: str, tmp_path: Path, number: signal.Signals) -> None:
     told = tmp_path / "pids"
-    with running("job", *family(told, "hears"), url=url) as wrapper:
+    with running(*family(told, "hears"), url=url) as wrapper:
         members = pids(told, 3)
         wrapper.send_signal(number)
         assert wrapper.wait(timeout=30) == 128 + number
@@ -136,7 +136,7 @@ def test_signals_are_passed_on_to_all_of_the_group(url: str, tmp_path: Path, num
 
 def test_who_is_ended_while_waiting_leaves_nothing(url: str) -> None:
     with ql.connect(url) as locks, locks.lock("job"):
-        with running("job", "--fair", "--", "true", url=url) as wrapper:
+        with running("--fair", "--", "true", url=url) as wrapper:
             assert eventually(lambda: len(locks.inspect("job").waiters) == 1)
             wrapper.terminate()
             assert wrapper.wait(timeout=30) == 143
@@ -145,7 +145,7 @@ def test_who_is_ended_while_waiting_leaves_nothing(url: str) -> None:
 
 def test_a_killed_wrapper_takes_its_whole_family_along(url: str, tmp_path: Path) -> None:
     told = tmp_path / "pids"
-    with running("job", *family(told), url=url) as wrapper:
+    with running(*family(told), url=url) as wrapper:
         members = pids(told, 3)
         wrapper.kill()
         assert eventually(lambda: not any(alive(pid) for pid in members)), "a grandchild works on without a lock"
@@ -153,7 +153,7 @@ def test_a_killed_wrapper_takes_its_whole_family_along(url: str, tmp_path: Path)
 
 def test_a_wrapper_that_is_stopped_does_not_let_the_job_outlive_its_lock(url: str, tmp_path: Path) -> None:
     told = tmp_path / "pids"
-    with ql.connect(url) as locks, running("job", "--ttl", "1", *family(told), url=url) as wrapper:
+    with ql.connect(url) as locks, running("--ttl", "1", *family(told), url=url) as wrapper:
         members = pids(told, 3)
         wrapper.send_signal(signal.SIGSTOP)
         with locks.lock("job", timeout=30):
@@ -167,7 +167,7 @@ def test_a_broken_lock_ends_the_job(url: str, tmp_path: Path, on_lost: str, how:
     told = tmp_path / "pids"
     with (
         ql.connect(url) as locks,
-        running("job", "--ttl=2", f"--on-lost={on_lost}", *family(told, how), url=url) as one,
+        running("--ttl=2", f"--on-lost={on_lost}", *family(told, how), url=url) as one,
     ):
         members = pids(told, 3)
         locks.break_("job")
@@ -181,7 +181,7 @@ def test_a_loss_may_be_ignored(url: str, tmp_path: Path) -> None:
     told = tmp_path / "started"
     with ql.connect(url) as locks:
         job = f"touch {told}; sleep 2; exit 5"
-        with running("job", "--ttl=0.9", "--on-lost=ignore", "-c", job, url=url) as wrapper:
+        with running("--ttl=0.9", "--on-lost=ignore", "-c", job, url=url) as wrapper:
             assert eventually(told.exists)
             locks.break_("job")
             assert wrapper.wait(timeout=30) == 5
