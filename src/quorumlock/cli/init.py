@@ -3,39 +3,62 @@
 from __future__ import annotations
 
 import argparse
-import os
-
-import quorumlock
 
 from .output import EX_OK, EX_UNAVAILABLE, EX_USAGE, complain
+from .parsing import add_fleet_options
+
+DESCRIPTION = """\
+Makes the nodes of a new fleet ready at once. Without it they grant nothing for
+one max_ttl, because a node that knows of no fleet may have lost its memory.
+Once is enough: a node that restarts later looks after itself.
+"""
+
+EPILOG = """\
+The nodes, --prefix, --max-ttl, --durable and --fleet are the fleet's terms:
+every client must be given the same.
+
+example:
+  quorumlock init --max-ttl 30 \\
+    --url redis://10.0.0.1 --url redis://10.0.0.2 --url redis://10.0.0.3
+
+A URL on the command line can be seen by other users of this machine: put one
+with a password into QUORUMLOCK_URL.
+"""
 
 
-def init(arguments: argparse.Namespace) -> int:
-    urls: list[str] | None = arguments.url
-    if not urls and not os.environ.get("QUORUMLOCK_URL"):
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    add_fleet_options(parser)
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="start a fleet anew, with other terms; it waits until locks of the old one are over",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    import quorumlock
+
+    from .settings import found
+
+    chosen = found(arguments)
+    if "url" not in chosen.values:
         complain("say which nodes: --url, or QUORUMLOCK_URL. (The file of this machine needs no initialising)")
         return EX_USAGE
-    with quorumlock.connect(
-        urls[0] if urls and len(urls) == 1 else urls,
-        prefix=arguments.prefix,
-        max_ttl=arguments.max_ttl,
-        fence_ttl=max(86400.0, 4 * arguments.max_ttl),
-        durable=arguments.durable,
-        fleet=arguments.fleet,
-    ) as locks:
+    with quorumlock.connect(chosen.values["url"], **chosen.options) as locks:
         try:
             wait = locks.init_fleet(force=arguments.force)
         except (quorumlock.ConfigurationError, quorumlock.NoQuorum) as error:
             complain(str(error).replace("init_fleet(force=True)", "init --force"))
             return EX_UNAVAILABLE if isinstance(error, quorumlock.NoQuorum) else EX_USAGE
-        _report(locks.engine.labels, wait, arguments)
+        _report(locks.engine.labels, wait, chosen.values.get("prefix", ""), chosen.values.get("max_ttl", 60.0))
     return EX_OK
 
 
-def _report(nodes: tuple[str, ...], wait: float, arguments: argparse.Namespace) -> None:
+def _report(nodes: tuple[str, ...], wait: float, prefix: str, max_ttl: float) -> None:
     what = "1 node" if len(nodes) == 1 else f"a fleet of {len(nodes)} nodes"
-    under = f" under the prefix {arguments.prefix!r}" if arguments.prefix else ""
-    print(f"initialised {what}{under}, max_ttl {arguments.max_ttl:g} s: {', '.join(nodes)}")
+    under = f" under the prefix {prefix!r}" if prefix else ""
+    print(f"initialised {what}{under}, max_ttl {max_ttl:g} s: {', '.join(nodes)}")
     if wait:
         print(f"it grants nothing for {wait:.1f} s: until then, locks of the old fleet may be alive")
     else:

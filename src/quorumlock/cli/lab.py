@@ -7,11 +7,13 @@ import io
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..lab import story as stories
-from ..lab.page_text import WIDTH, shown_story, tell
-from ..lab.story import BadStory, Story, UnknownStory
 from .output import EX_OK, complain
+from .parsing import Parser
+
+if TYPE_CHECKING:
+    from ..lab.story import Story
 
 EX_FAILS = 1
 """A naive design failed, as its story says."""
@@ -20,7 +22,49 @@ EX_NOT_AS_TOLD = 3
 """The run did not show what its story says."""
 
 
-def lab(arguments: argparse.Namespace) -> int:
+DESCRIPTION = """\
+Stories of locks that fail, replayed in a simulator: with quorumlock, and with
+the design that each story warns about. Nothing is installed or connected to.
+"""
+
+EPILOG = """\
+actions:
+  list             all stories
+  show NAME        one story: who does what, and what must be seen
+  run NAME         replay it with quorumlock
+      --naive      ... with the design it warns about
+      --svg FILE   draw it as a timeline
+      --html FILE  one page with both runs, told and drawn
+
+NAME may also be a file of your own: ./mine.toml
+
+example:
+  quorumlock lab run pause-while-holding --html story.html
+
+exit codes of run:
+  0   the lock holds
+  1   the naive design fails, as the story says
+  2   there is no such story, or its file is malformed
+  3   the run did not show what the story says
+"""
+
+
+def add_options(parser: Parser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, dest="action")
+    actions.add_parser("list", help="all stories")
+    show = actions.add_parser("show", help="one story")
+    run = actions.add_parser("run", help="replay a story")
+    for one in (show, run):
+        one.add_argument("name", metavar="NAME", help="of a story, or a file of your own (./mine.toml)")
+    run.add_argument("--naive", action="store_true", help="with the design that the story warns about")
+    run.add_argument("--svg", metavar="FILE", help="draw it as a timeline")
+    run.add_argument("--html", metavar="FILE", help="one page with both runs, told and drawn")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from ..lab.story import BadStory, UnknownStory
+
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that knows no · is no reason to fail
     try:
@@ -40,6 +84,8 @@ def lab(arguments: argparse.Namespace) -> int:
 
 
 def _lab(arguments: argparse.Namespace) -> int:
+    from ..lab.page_text import shown_story
+
     if arguments.action == "list":
         return _list()
     story = _load(arguments.name)
@@ -51,6 +97,8 @@ def _lab(arguments: argparse.Namespace) -> int:
 
 def _load(name: str) -> Story:
     """A scenario by its name, or a file of one's own."""
+    from ..lab import story as stories
+
     if not name.endswith(".toml"):
         return stories.load(name)
     from ..lab.story_reader import parse
@@ -60,6 +108,9 @@ def _load(name: str) -> Story:
 
 
 def _list() -> int:
+    from ..lab import story as stories
+    from ..lab.page_text import WIDTH
+
     names = stories.names()
     for name in names:
         title = stories.load(name).title
@@ -70,6 +121,7 @@ def _list() -> int:
 
 
 def _run(story: Story, arguments: argparse.Namespace) -> int:
+    from ..lab.page_text import tell
     from ..lab.stage import play
     from ..lab.story_facts import judge
 

@@ -6,8 +6,13 @@ import re
 import sys
 
 EX_OK = 0
+EX_NOT_DONE = 1
 EX_USAGE = 64
 EX_UNAVAILABLE = 69
+EX_HELD = 75
+EX_LOST = 76
+EX_CANNOT_RUN = 126
+EX_NOT_FOUND = 127
 EX_INTERRUPTED = 130
 
 
@@ -19,3 +24,16 @@ def scrubbed(text: str) -> str:
 def complain(text: str) -> None:
     """One line on stderr."""
     print(f"quorumlock: {' '.join(scrubbed(text).split())}", file=sys.stderr)
+
+
+def say(wanted: bool, text: str) -> None:
+    """The same, if somebody wants to know."""
+    if wanted:
+        complain(text)
+
+
+def tell(what: object) -> None:
+    """A line of JSON on stderr: stdout is the command's."""
+    import json
+
+    print(json.dumps(what), file=sys.stderr)

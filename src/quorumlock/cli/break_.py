@@ -1,0 +1,55 @@
+"""`quorumlock break`: forces a lock open."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from .looking import add_looking_options, ago, as_json, print_json, shown, who
+from .output import EX_NOT_DONE, EX_OK, complain
+
+EPILOG = """\
+Whoever holds the lock learns that it is lost with the next renewal, and may be
+at work until then: what it writes is refused only where a guard compares
+fences. Better is to end the holder.
+
+example:
+  quorumlock break nightly-report --yes
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument("name", metavar="NAME", help="of the lock; name#0 for a slot of a semaphore")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    add_looking_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from .settings import connect
+
+    with connect(arguments) as locks:
+        found = locks.inspect(arguments.name)
+        name = shown(found.name)
+        if found.state == "free":
+            if arguments.json:
+                print_json({"broken": False, "was": as_json(found)})
+            else:
+                print(f"{name} is free: nothing was broken")
+            return EX_OK
+        holders = ", ".join(
+            f"{who(one)}{f' for {ago(one.since)}' if one.since else ''}{f', {shown(one.note)}' if one.note else ''}"
+            for one in found.holders
+        )
+        if not arguments.yes:
+            if not sys.stdin.isatty():
+                complain(f"{name} is {found.state} ({holders}): say --yes to break it without being asked")
+                return EX_NOT_DONE
+            if input(f"{name} is {found.state} ({holders}). Break it? [y/N] ").strip().lower() not in ("y", "yes"):
+                return EX_NOT_DONE
+        locks.break_(arguments.name)
+    if arguments.json:
+        print_json({"broken": True, "was": as_json(found)})
+    else:
+        print(f"broke {name}, which was {found.state}" + (f" by {holders}" if holders else ""))
+    return EX_OK

@@ -1,0 +1,69 @@
+"""How locks are shown to people and to programs; what `ls`, `show`, `wait` and `break` share."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .parsing import add_fleet_options
+
+if TYPE_CHECKING:
+    from ..inspecting import Holder, Inspection
+
+
+def add_looking_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("-v", "--verbose", action="count", default=0, help="-vv: with tracebacks")
+    add_fleet_options(parser)
+
+
+def as_json(found: Inspection) -> dict[str, Any]:
+    """All that is known; tokens only by their first characters."""
+    return dataclasses.asdict(found)
+
+
+def print_json(what: object) -> None:
+    print(json.dumps(what, ensure_ascii=False))
+
+
+def shown(text: str | None) -> str:
+    """A name or a note, on one line of a terminal, whatever is in it."""
+    return re.sub(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\U0010ffff]", lambda found: repr(found[0])[1:-1], text or "")
+
+
+def who(holder: Holder | None) -> str:
+    if holder is None:
+        return ""
+    if holder.foreign:
+        return f"foreign ({holder.token})"
+    return f"{holder.host or '?'}:{holder.pid or '?'}{f' {holder.where}' if holder.where else ''}"
+
+
+def ago(since: float | None) -> str:
+    """How long it has been, as the clock of a node has it."""
+    return "" if since is None else span(max(0.0, time.time() - since))
+
+
+def span(seconds: float) -> str:
+    """12.3s, 4m05s, 3h07m, 2d04h."""
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m{rest:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02d}m" if hours < 48 else f"{hours // 24}d{hours % 24:02d}h"
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns as wide as they must be."""
+    lines = [tuple(titles), *(tuple(shown(cell) for cell in row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(titles))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )

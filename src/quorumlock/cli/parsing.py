@@ -1,0 +1,56 @@
+"""What the command line of every command shares."""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+from .output import EX_USAGE, complain
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, but with the exit code that means usage, and without passwords in what it says."""
+
+    def __init__(self, command: str | None = None, does: str = "", **options: object) -> None:
+        super().__init__(
+            prog=str(options.get("prog") or (f"quorumlock {command}" if command else "quorumlock")),
+            description=f"{does[0].upper()}{does[1:].rstrip('.')}." if does else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            add_help=bool(options.get("add_help", True)),
+        )
+
+    def error(self, message: str) -> NoReturn:
+        complain(f"{message} (see {self.prog} --help)")
+        self.exit(EX_USAGE)
+
+
+def add_fleet_options(parser: argparse.ArgumentParser) -> None:
+    """Which nodes, and the terms that every client of theirs must be given alike."""
+    fleet = parser.add_argument_group("fleet", "as in quorumlock.toml, or QUORUMLOCK_URL; see `config show`")
+    fleet.add_argument(
+        "--url",
+        action="append",
+        metavar="URL",
+        help="a node, or several separated by commas; may be repeated",
+    )
+    fleet.add_argument("--prefix", metavar="TEXT", help="what is put in front of every key (default: nothing)")
+    fleet.add_argument(
+        "--max-ttl",
+        type=float,
+        metavar="SECONDS",
+        help="the longest ttl, and how long a node that may have forgotten grants nothing (default: 60)",
+    )
+    fleet.add_argument(
+        "--durable", action="store_const", const=True, help="the nodes keep every write (appendfsync always)"
+    )
+    fleet.add_argument("--fleet", metavar="NAME", help="a name, where clients spell the addresses differently")
+    fleet.add_argument("--config", metavar="FILE", help="instead of the quorumlock.toml that is found")
+
+
+def seconds(text: str) -> float:
+    """A length of time."""
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError(text)
+    return value
