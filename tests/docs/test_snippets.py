@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +37,7 @@ def localised(text: str, servers: Servers) -> str:
 def run(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     for line in commands(text):
         if line.startswith("quorumlock "):
-            done = quorumlock(*line.split()[1:])
+            done = quorumlock(*shlex.split(line)[1:])
             assert done.returncode == 0, done.stderr
     page = folder / "page.py"
     page.write_text(program(text), encoding="utf-8")
