@@ -15,7 +15,7 @@ def text_of(page: str) -> str:
 
 
 ALL_PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-PAGES = [page for page in ALL_PAGES if "```python" in text_of(page)]
+PAGES = [page for page in ALL_PAGES if "/how-to/" in page or "```python" in text_of(page)]
 WITH_SERVERS = [page for page in PAGES if ADDRESS.search(text_of(page))]
 ALONE = [page for page in PAGES if page not in WITH_SERVERS]
 
