@@ -22,7 +22,7 @@ VARIABLES
   fence,     \* node -> the fence it stores
   state,     \* attempt -> idle, asked, decided (on a fence, not yet confirmed), won
   floor,     \* attempt -> the highest fence that anybody had won when it began
-  granted,   \* attempt -> grants that were sent to it: <<node, fence>>
+  granted,   \* attempt -> grants that were sent to it, and may yet be heard: <<node, fence>>
   heard,     \* attempt -> node -> the fence of the grant that counts; 0: none was heard
   raised,    \* attempt -> nodes that said yes to its confirm
   top        \* attempt -> the fence it decided on
@@ -61,8 +61,9 @@ Decide(a) ==
        /\ \A n \in S : <<n, g[n]>> \in granted[a]
        /\ heard' = [heard EXCEPT ![a] = [n \in Nodes |-> IF n \in S THEN g[n] ELSE 0]]
        /\ top' = [top EXCEPT ![a] = Max({g[n] : n \in S})]
+       /\ granted' = [granted EXCEPT ![a] = {s \in @ : s[1] \notin S}]
   /\ state' = [state EXCEPT ![a] = "decided"]
-  /\ UNCHANGED <<nodes, floor, granted, raised>>
+  /\ UNCHANGED <<nodes, floor, raised>>
 
 (* A grant that is heard later takes part: as confirmed, or as a further node to ask. *)
 HearLate(a, n) ==
@@ -70,7 +71,8 @@ HearLate(a, n) ==
   /\ heard[a][n] = 0
   /\ \E f \in 1..MaxFence : /\ <<n, f>> \in granted[a]
                             /\ heard' = [heard EXCEPT ![a][n] = f]
-  /\ UNCHANGED <<nodes, state, floor, granted, raised, top>>
+  /\ granted' = [granted EXCEPT ![a] = {s \in @ : s[1] # n}]
+  /\ UNCHANGED <<nodes, state, floor, raised, top>>
 
 Confirmed(a) == {n \in Nodes : heard[a][n] = top[a]} \cup raised[a]
 
@@ -88,7 +90,7 @@ Win(a) ==
 -----------------------------------------------------------------------------
 (* The nodes: acquire.lua, confirm.lua, extend.lua, heal.lua, break.lua *)
 
-Sent(a, n, f) == IF state[a] \in {"asked", "decided"}
+Sent(a, n, f) == IF state[a] \in {"asked", "decided"} /\ heard[a][n] = 0
                  THEN granted' = [granted EXCEPT ![a] = @ \cup {<<n, f>>}]
                  ELSE UNCHANGED granted
 

@@ -148,8 +148,10 @@ Expire(n) ==
 -----------------------------------------------------------------------------
 (* What happens to nodes, and time: join.lua *)
 
+(* An empty disk is what CrashEmpty is about. *)
 Save(n) ==
   /\ n \in Disks
+  /\ lock[n] # Nobody
   /\ disk' = [disk EXCEPT ![n] = lock[n]]
   /\ UNCHANGED <<lock, kept, closed, clients>>
 
