@@ -22,8 +22,8 @@ CONSTANTS
   Drift,       \* how much a node's clock really differs
   Disks        \* nodes that may come back with an old memory; all may come back without any
 
-ASSUME Mutation \in {"none", "no quarantine", "trusting restored locks", "trusting old markers",
-                     "clock read after the answers"}
+ASSUME Mutation \in {"none", "no quarantine", "votes in quarantine", "trusting restored locks",
+                     "trusting old markers", "clock read after the answers"}
 ASSUME Disks \subseteq Nodes /\ Allowance < TTL /\ Drift <= TTL
 
 Valid == TTL - Allowance
@@ -115,17 +115,19 @@ Grant(n, a) ==
   /\ votes' = IF state[a] = "asked" THEN [votes EXCEPT ![a] = @ \cup {n}] ELSE votes
   /\ UNCHANGED <<closed, disk, state, left, round, heals>>
 
+MayVote(n) == closed[n] = 0 \/ Mutation \in {"votes in quarantine", "trusting restored locks"}
+
 (* A node in quarantine renews what it has, but this is no vote. *)
 Extend(n, a) ==
   /\ state[a] \in {"held", "over"}
   /\ lock[n] = a
   /\ kept' = [kept EXCEPT ![n] = Kept]
-  /\ votes' = IF round[a] > 0 /\ (closed[n] = 0 \/ Mutation = "trusting restored locks")
-              THEN [votes EXCEPT ![a] = @ \cup {n}] ELSE votes
+  /\ votes' = IF round[a] > 0 /\ MayVote(n) THEN [votes EXCEPT ![a] = @ \cup {n}] ELSE votes
   /\ UNCHANGED <<lock, closed, disk, state, left, round, heals>>
 
 Heal(n, a) ==
   /\ a \in heals
+  /\ Mutation # "trusting restored locks"   \* so that what is in quarantine can only come from a disk
   /\ lock[n] \in {Nobody, a} \/ closed[n] > 0
   /\ lock' = [lock EXCEPT ![n] = a]
   /\ kept' = [kept EXCEPT ![n] = Kept]
