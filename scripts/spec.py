@@ -194,7 +194,9 @@ def run(checks: Sequence[Check], tlc: Callable[[Check], Outcome], show_traces: b
         if check.refuted_by and show_traces:
             print(paragraph(outcome.steps))
         wrong += [f"{check.name}: {fault}" for fault in faults(check, outcome)]
-    print("\n".join(wrong) if wrong else "all invariants hold, every action was taken, all mutants are refuted")
+    mutants = sum(bool(check.refuted_by) for check in checks)
+    well = f"models that hold, with every action taken: {len(checks) - mutants}; mutants refuted: {mutants}"
+    print("\n".join(wrong) if wrong else well)
     return 1 if wrong else 0
 
 

@@ -111,7 +111,7 @@ def test_a_run_in_which_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[3].startswith("no quarantine")
     assert lines[3].endswith("Exclusion refuted in 2 steps")
     assert lines[4] == "    Ask · Tick"
-    assert lines[5] == "all invariants hold, every action was taken, all mutants are refuted"
+    assert lines[5] == "models that hold, with every action taken: 1; mutants refuted: 1"
 
 
 def test_one_mutant_that_survives_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
