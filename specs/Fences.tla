@@ -23,13 +23,12 @@ VARIABLES
   state,     \* attempt -> idle, asked, decided (on a fence, not yet confirmed), won
   floor,     \* attempt -> the highest fence that anybody had won when it began
   granted,   \* attempt -> grants that were sent to it, and may yet be heard: <<node, fence>>
-  heard,     \* attempt -> node -> the fence of the grant that counts; 0: none was heard
-  raised,    \* attempt -> nodes that said yes to its confirm
+  heard,     \* attempt -> node -> the fence granted, or confirmed since; 0: no grant was heard
   top        \* attempt -> the fence it decided on
 
-vars == <<lock, fence, state, floor, granted, heard, raised, top>>
+vars == <<lock, fence, state, floor, granted, heard, top>>
 nodes == <<lock, fence>>
-clients == <<state, floor, granted, heard, raised, top>>
+clients == <<state, floor, granted, heard, top>>
 
 Deaf == [n \in Nodes |-> 0]
 
@@ -40,7 +39,6 @@ Init ==
   /\ floor = [a \in Attempts |-> 0]
   /\ granted = [a \in Attempts |-> {}]
   /\ heard = [a \in Attempts |-> Deaf]
-  /\ raised = [a \in Attempts |-> {}]
   /\ top = [a \in Attempts |-> 0]
 
 Winners == {a \in Attempts : state[a] = "won"}
@@ -52,7 +50,7 @@ Ask(a) ==
   /\ state[a] = "idle"
   /\ state' = [state EXCEPT ![a] = "asked"]
   /\ floor' = [floor EXCEPT ![a] = Max({0} \cup {top[b] : b \in Winners})]
-  /\ UNCHANGED <<nodes, granted, heard, raised, top>>
+  /\ UNCHANGED <<nodes, granted, heard, top>>
 
 (* The first grant of a node that is heard counts; a resent request may have brought others. *)
 Decide(a) ==
@@ -61,36 +59,37 @@ Decide(a) ==
        /\ \A n \in S : <<n, g[n]>> \in granted[a]
        /\ heard' = [heard EXCEPT ![a] = [n \in Nodes |-> IF n \in S THEN g[n] ELSE 0]]
        /\ top' = [top EXCEPT ![a] = Max({g[n] : n \in S})]
-       /\ granted' = [granted EXCEPT ![a] = {s \in @ : s[1] \notin S}]
+       /\ granted' = [granted EXCEPT ![a] = {s \in @ : s[1] \notin S /\ s[2] <= Max({g[n] : n \in S})}]
   /\ state' = [state EXCEPT ![a] = "decided"]
-  /\ UNCHANGED <<nodes, floor, raised>>
+  /\ UNCHANGED <<nodes, floor>>
 
-(* A grant that is heard later takes part: as confirmed, or as a further node to ask. *)
+(* A grant that is heard later takes part: as confirmed, or as a further node to ask. One above is of no use. *)
 HearLate(a, n) ==
   /\ state[a] = "decided"
   /\ heard[a][n] = 0
-  /\ \E f \in 1..MaxFence : /\ <<n, f>> \in granted[a]
-                            /\ heard' = [heard EXCEPT ![a][n] = f]
+  /\ \E f \in 1..top[a] : /\ <<n, f>> \in granted[a]
+                          /\ heard' = [heard EXCEPT ![a][n] = f]
   /\ granted' = [granted EXCEPT ![a] = {s \in @ : s[1] # n}]
-  /\ UNCHANGED <<nodes, state, floor, raised, top>>
+  /\ UNCHANGED <<nodes, state, floor, top>>
 
-Confirmed(a) == {n \in Nodes : heard[a][n] = top[a]} \cup raised[a]
+Confirmed(a) == {n \in Nodes : heard[a][n] = top[a]}
 
 (* In steady state all grants carry one fence, and this follows Decide at once. *)
 Win(a) ==
   /\ state[a] = "decided"
   /\ Mutation = "no confirm" \/ IsMajority(Confirmed(a))
   /\ state' = [state EXCEPT ![a] = "won"]
-  \* What it heard matters no more. A confirm that is still under way does what Extend does.
+  \* What it heard matters no more (a confirm that is still under way does what Extend does),
+  \* nor does what it had to exceed, if it does.
   /\ granted' = [granted EXCEPT ![a] = {}]
   /\ heard' = [heard EXCEPT ![a] = Deaf]
-  /\ raised' = [raised EXCEPT ![a] = {}]
-  /\ UNCHANGED <<nodes, floor, top>>
+  /\ floor' = [floor EXCEPT ![a] = IF top[a] > @ THEN 0 ELSE @]
+  /\ UNCHANGED <<nodes, top>>
 
 -----------------------------------------------------------------------------
 (* The nodes: acquire.lua, confirm.lua, extend.lua, heal.lua, break.lua *)
 
-Sent(a, n, f) == IF state[a] \in {"asked", "decided"} /\ heard[a][n] = 0
+Sent(a, n, f) == IF state[a] = "asked" \/ (state[a] = "decided" /\ heard[a][n] = 0 /\ f <= top[a])
                  THEN granted' = [granted EXCEPT ![a] = @ \cup {<<n, f>>}]
                  ELSE UNCHANGED granted
 
@@ -102,13 +101,13 @@ Grant(n, a) ==
        /\ lock' = [lock EXCEPT ![n] = a]
        /\ fence' = [fence EXCEPT ![n] = f]
        /\ Sent(a, n, f)
-  /\ UNCHANGED <<state, floor, heard, raised, top>>
+  /\ UNCHANGED <<state, floor, heard, top>>
 
 (* The lock is the client's already: a resent request, or an answer that was lost. *)
 GrantAgain(n, a) ==
   /\ lock[n] = a
   /\ Sent(a, n, fence[n])
-  /\ UNCHANGED <<nodes, state, floor, heard, raised, top>>
+  /\ UNCHANGED <<nodes, state, floor, heard, top>>
 
 (* Only while the node names the token, and still has the fence that it granted. *)
 Confirm(n, a) ==
@@ -117,8 +116,8 @@ Confirm(n, a) ==
   /\ lock[n] = a
   /\ Mutation = "loose confirm" \/ fence[n] = heard[a][n]
   /\ fence' = [fence EXCEPT ![n] = Larger(@, top[a])]
-  /\ raised' = [raised EXCEPT ![a] = @ \cup {n}]
-  /\ UNCHANGED <<lock, state, floor, granted, heard, top>>
+  /\ heard' = [heard EXCEPT ![a][n] = top[a]]
+  /\ UNCHANGED <<lock, state, floor, granted, top>>
 
 Extend(n, a) ==
   /\ state[a] = "won"
@@ -167,7 +166,6 @@ TypeOK ==
   /\ state \in [Attempts -> {"idle", "asked", "decided", "won"}]
   /\ \A a \in Attempts : granted[a] \subseteq Nodes \X (1..MaxFence)
   /\ heard \in [Attempts -> [Nodes -> 0..MaxFence]]
-  /\ \A a \in Attempts : raised[a] \subseteq Nodes
   /\ top \in [Attempts -> 0..MaxFence] /\ floor \in [Attempts -> 0..MaxFence]
 
 (* No two leases ever have the same fence. *)
