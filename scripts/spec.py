@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -70,6 +71,8 @@ class Outcome:
     actions: dict[str, int] = field(default_factory=dict)
     """How often each was taken."""
     seconds: float = 0.0
+    processor: float = 0.0
+    """Seconds of processor time: on a busy machine, what can be compared."""
     text: str = ""
 
 
@@ -155,7 +158,7 @@ def run_tlc(check: Check, workers: str = "auto", limit: float = LIMIT) -> Outcom
         command = [java, "-XX:+UseParallelGC", f"-Djava.io.tmpdir={folder}", "-cp", str(jar), "tlc2.TLC"]
         command += ["-deadlock", "-workers", workers, "-fp", "0", "-metadir", f"{folder}/states"]
         command += [] if check.refuted_by else ["-coverage", "60"]
-        started_at = time.monotonic()
+        started_at, used = time.monotonic(), processor_time()
         try:
             done = subprocess.run(
                 [*command, check.model], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit
@@ -164,13 +167,19 @@ def run_tlc(check: Check, workers: str = "auto", limit: float = LIMIT) -> Outcom
         except subprocess.TimeoutExpired as late:
             text = (late.stdout or b"").decode("utf-8", "replace") + f"\nstopped after {limit:.0f} s"
         outcome = read(text)
-        outcome.seconds = time.monotonic() - started_at
+        outcome.seconds, outcome.processor = time.monotonic() - started_at, processor_time() - used
         return outcome
+
+
+def processor_time() -> float:
+    """What all runs together have used."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def row(check: Check, outcome: Outcome) -> str:
     """What is behind the name in the table."""
-    said = f"{outcome.distinct:>12,}{outcome.seconds:>9.1f}  "
+    said = f"{outcome.distinct:>12,}{outcome.seconds:>9.1f}{outcome.processor:>11.1f}  "
     if check.refuted_by:
         return said + (
             f"{outcome.violated} refuted in {len(outcome.steps)} steps" if outcome.violated else "survived"
@@ -184,7 +193,7 @@ def row(check: Check, outcome: Outcome) -> str:
 def run(checks: Sequence[Check], tlc: Callable[[Check], Outcome], show_traces: bool = False) -> int:
     """Runs one after another, prints the table, and tells what went wrong."""
     wrong = []
-    print(f"{'model or mutant':<30}{'states':>12}{'seconds':>9}  result")
+    print(f"{'model or mutant':<30}{'states':>12}{'seconds':>9}{'processor':>11}  result")
     for check in checks:
         print(f"{check.name:<30}", end="", flush=True)
         outcome = tlc(check)
