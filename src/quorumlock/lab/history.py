@@ -19,6 +19,7 @@ from pathlib import Path
 from .history_lines import Entry, Garbage, read
 from .history_mutex import Fault, check_mutex, holds_of
 
+ALL = "*"
 SHOWN = 10
 """Faults that are told in full."""
 
@@ -28,7 +29,8 @@ class Verdict:
     """What came of one name."""
 
     name: str
-    promised: bool = True
+    waived: frozenset[str] = frozenset()
+    """Reasons that are counted and no fault here; `ALL` of them for somebody else's lock."""
     acquired: int = 0
     refused: int = 0
     unknown: int = 0
@@ -45,7 +47,10 @@ class Verdict:
 
     @property
     def wrong(self) -> list[Fault]:
-        return [fault for fault in self.faults if not fault.excused] if self.promised else []
+        return [fault for fault in self.faults if not fault.excused and self.promises(fault.reason)]
+
+    def promises(self, reason: str) -> bool:
+        return not self.waived & {reason, ALL}
 
 
 def check(entries: Iterable[Entry]) -> list[Verdict]:
@@ -59,15 +64,19 @@ def check(entries: Iterable[Entry]) -> list[Verdict]:
             by_name[entry.name].append(entry)
     broken = [(one.time, one.value["until"]) for one in remarks if one.f == "broken"]
     healed_at = max((one.time for one in remarks if one.f == "healed"), default=None)
-    unpromised = {one.name for one in remarks if one.f == "no promise"}
-    return [_verdict(name, own, broken, healed_at, name not in unpromised) for name, own in by_name.items()]
+    waived = {one.name: frozenset(one.value or [ALL]) for one in remarks if one.f == "no promise"}
+    return [_verdict(name, own, broken, healed_at, waived.get(name, frozenset())) for name, own in by_name.items()]
 
 
 def _verdict(
-    name: str, entries: list[Entry], broken: list[tuple[float, float]], healed_at: float | None, promised: bool
+    name: str,
+    entries: list[Entry],
+    broken: list[tuple[float, float]],
+    healed_at: float | None,
+    waived: frozenset[str],
 ) -> Verdict:
     holds = holds_of(entries)
-    verdict = Verdict(name, promised, len(holds.all), holds.refused, holds.unknown)
+    verdict = Verdict(name, waived, len(holds.all), holds.refused, holds.unknown)
     verdict.faults = [*holds.wrong, *check_mutex(holds.all, broken), *_lost_updates(entries)]
     verdict.added = sum(entry.f == "add" and entry.type == "ok" for entry in entries)
     verdict.lost = verdict.count("lost update", excused=False)
@@ -110,14 +119,19 @@ def table(verdicts: Sequence[Verdict]) -> str:
         overlaps, excused = one.count("overlap", excused=False), one.count("overlap", excused=True)
         unexcused = sum(not fault.excused for fault in one.faults)
         other = unexcused - fences - overlaps - one.lost
-        name = (one.name or "lock") + ("" if one.promised else "*")
+        name = (one.name or "lock") + ("*" if ALL in one.waived else "")
         rows.append(
             (name, one.acquired, one.refused, one.unknown, overlaps, excused, fences, one.added, one.lost, other)
         )
     width = max(len(str(row[0])) for row in rows) + 2
     lines = [f"{row[0]:<{width}}" + "".join(f"{cell:>10}" for cell in row[1:]) for row in rows]
-    if not all(one.promised for one in verdicts):
+    if any(ALL in one.waived for one in verdicts):
         lines.append("* counted as it is; nothing is promised there")
+    lines += [
+        f"{one.name}: {', '.join(sorted(one.waived))} is counted as it is; there is no promise against it"
+        for one in verdicts
+        if one.waived - {ALL}
+    ]
     return "\n".join(lines)
 
 

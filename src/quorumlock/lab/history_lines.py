@@ -16,7 +16,7 @@ Each line is one object, as in Jepsen's histories:
 
 A line of type `info` from a process with nothing open is a remark, mostly of the nemesis. Three are understood:
 "broken" with {"until": 14.0} (what the lock relies on does not hold meanwhile), "healed" (all faults are over),
-and "no promise" (what befalls `name` is counted, and no fault).
+and "no promise" (what befalls `name` is counted, and no fault; a list as value: for these reasons).
 """
 
 from __future__ import annotations
@@ -112,6 +112,10 @@ def _check_value(number: int, kind: str, f: str, value: Any) -> None:
         elements = value if isinstance(value, list) else [None]
         if not all(isinstance(one, int | str) for one in elements):
             raise Garbage(number, "what was read is to be a list of numbers or texts")
+    if kind == "info" and f == "no promise":
+        reasons = value if isinstance(value, list) else [] if value is None else [None]
+        if not all(isinstance(one, str) for one in reasons):
+            raise Garbage(number, f"no promise is to be a list of reasons, not {value!r}")
     if kind == "info" and f == "broken" and not (isinstance(value, dict) and _is_time(value.get("until"))):
         raise Garbage(number, "what is broken is to say until when")
 
