@@ -9,12 +9,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from quorumlock.lab.servers import Server, _end_with_parent
 
 from .fleet import Node
 from .network import Network
 
+FRONTS = ("threads", "asyncio")
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -41,8 +43,16 @@ OURS = (
 """Without a guard the lock is promised, and not the set."""
 
 
+class Post(NamedTuple):
+    """What one worker does; `side` None is this machine's loopback, through the proxies."""
+
+    lane: Lane
+    side: int | None
+    front: str
+
+
 class Crew:
-    """The workers; `side` None is this machine's loopback, through the proxies."""
+    """The workers."""
 
     def __init__(
         self, lanes: Sequence[Lane], nodes: list[Node], store: Server, network: Network | None, folder: Path,
@@ -55,19 +65,23 @@ class Crew:
         self._draw = draw
         self._started = 0
         places: list[int | None] = [None, *(range(len(network.sides)) if network else ())]
-        self.posts = [(lane, places[number % len(places)]) for lane in lanes for number in range(lane.workers)]
-        self.workers = [self._start(*post) for post in self.posts]
+        self.posts = [
+            Post(lane, places[number % len(places)], FRONTS[number % 2])
+            for lane in lanes
+            for number in range(lane.workers)
+        ]
+        self.workers = [self._start(post) for post in self.posts]
 
     def replace(self, number: int) -> None:
         """Killed, and somebody else in its place: a process that has ended does not come back."""
         self.workers[number].kill()
         self.workers[number].wait()
-        self.workers[number] = self._start(*self.posts[number])
+        self.workers[number] = self._start(self.posts[number])
 
     def check(self) -> None:
-        for (lane, _), worker in zip(self.posts, self.workers, strict=True):
+        for post, worker in zip(self.posts, self.workers, strict=True):
             if worker.poll() is not None:
-                raise RuntimeError(f"a worker of {lane.name!r} ended by itself, with {worker.returncode}")
+                raise RuntimeError(f"a worker of {post.lane.name!r} ended by itself, with {worker.returncode}")
 
     def close(self) -> None:
         for worker in self.workers:
@@ -75,7 +89,8 @@ class Crew:
         for worker in self.workers:
             worker.wait()
 
-    def _start(self, lane: Lane, side: int | None) -> subprocess.Popen[bytes]:
+    def _start(self, post: Post) -> subprocess.Popen[bytes]:
+        lane, side, front = post
         self._started += 1
         if self._network is None or side is None:
             inside, store = [], self._store.url
@@ -85,7 +100,8 @@ class Crew:
             addresses = zip(self._network.nodes, self._nodes, strict=True)
             urls = [f"redis://{address}:{node.port}" for address, node in addresses]
         options = {
-            "lane": lane.lane, "name": lane.name, "client": lane.client, "keep": lane.keep, "urls": ",".join(urls),
+            "front": front, "lane": lane.lane, "name": lane.name,
+            "client": lane.client, "keep": lane.keep, "urls": ",".join(urls),
             "store": store, "process": self._started, "folder": self._folder, "seed": self._draw.getrandbits(32),
         }  # fmt: skip
         words = [word for option, value in options.items() for word in (f"--{option}", str(value))]

@@ -91,16 +91,16 @@ class Nemesis:
             node.keep_disk()
         calm = (time.monotonic() - self._started_at) % CYCLE < CALM_CLOCKS
         faults = self._calm if calm else self._stepping
-        if not self._deck or faults is not self._faults:
-            self._faults = faults
-            self._deck = self._draw.sample(faults, len(faults))
-        for number, (what, fault) in enumerate(self._deck):  # what cannot be done now is left for later
+        if faults is not self._faults:
+            self._faults, self._deck = faults, []
+        if len(self._deck) < len(faults):
+            self._deck += self._draw.sample(faults, len(faults))
+        for number, (what, fault) in enumerate(self._deck):  # what cannot be done now comes first the next time
             if fault():
                 del self._deck[number]
                 self.counts[what] += 1
                 self._tell(what)
                 return
-        self._deck = []
 
     def heal(self) -> None:
         """Everything is set right."""

@@ -12,17 +12,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import quorumlock
 from quorumlock.lab.history import Verdict, check
 from quorumlock.lab.history_lines import Recorder, read
 from quorumlock.lab.servers import Server
 
-from . import clocks, network
+from . import canaries, clocks, network
 from .clients import clock
 from .crew import OURS, Crew, Lane
 from .fleet import NODES, OPEN, fleet
 from .nemesis import Nemesis
 from .network import Network
-from .ours import MAX_TTL, connect
+from .ours import MAX_TTL, SETTINGS
 
 HEALING = 4 * MAX_TTL
 """Quarantine, and three ttl: by then somebody must have got every lock."""
@@ -68,7 +69,7 @@ def run(seconds: float, seed: int, lanes: Sequence[Lane] = OURS, until: str | No
             print(f"skipped: {line}")
         nodes = stack.enter_context(fleet(folder))
         store = stack.enter_context(Server(arguments=OPEN))
-        with connect([node.url for node in nodes]) as locks:
+        with quorumlock.connect([node.url for node in nodes], **SETTINGS | canaries.options()) as locks:
             locks.init_fleet()
         crew = Crew(lanes, nodes, store, wires, folder, draw)
         stack.callback(crew.close)
@@ -81,8 +82,8 @@ def run(seconds: float, seed: int, lanes: Sequence[Lane] = OURS, until: str | No
         _await_everyone(folder, lanes)
         nemesis = Nemesis(nodes, crew, wires, ours, record, draw)
         found = _cause(nemesis, seconds, draw, lambda: _found(until, store, lanes, folder))
-        nemesis.heal()
         if not found:
+            nemesis.heal()
             time.sleep(HEALING)
         crew.close()
         _read_sets(store, lanes, folder)

@@ -131,7 +131,6 @@ class GuardedStore(Store):
 
     def begin(self) -> Write:
         lease = self._ours.lease
-        assert lease is not None
         self._guard.enter(lease)
         return lambda elements: self._guard.set(lease, self.key, json.dumps(elements))
 
@@ -145,22 +144,20 @@ def hold(worker: Worker, ours: Ours) -> None:
     draw, ttl = worker.draw, worker.draw.uniform(0.2, 1.0)
     if not worker.acquire(ttl):
         return
-    lease = ours.lease
-    assert lease is not None
     try:
         time.sleep(draw.uniform(0, 0.02))
         for _ in range(draw.choice([0, 0, 0, 0, 1, 3])):
-            lease.extend()
+            ours.extend()
             time.sleep(draw.uniform(0, ttl / 6))
         if draw.random() < 0.1:
-            lease.lost.wait(draw.uniform(0, 3 * ttl))  # with the keeper, for longer than it lives
+            time.sleep(draw.uniform(0, 3 * ttl))  # with the keeper, for longer than it lives
     except quorumlock.LeaseLost:
         pass  # told by the event
     if draw.random() < 0.05:
         ours.abandon()
         return
     if canaries.chosen() == "late":
-        lease.release()
+        ours.give_back()
         time.sleep(0.1)
     worker.release()
 
@@ -174,10 +171,10 @@ def main(chosen: argparse.Namespace) -> None:
         store = Store(chosen.store, chosen.name)
     else:
         from . import canaries
-        from .ours import Ours
+        from .ours import FRONTS
 
         keep = {"never": False, "always": True}.get(chosen.keep)
-        ours = Ours(urls, chosen.name, diary, draw, keep)
+        ours = FRONTS[chosen.front](urls, chosen.name, diary, draw, keep)
         worker = Worker(ours, diary, draw, chosen.process)
         guarded = chosen.lane == "guarded set" and canaries.chosen() != "unguarded"
         store = GuardedStore(chosen.store, chosen.name, ours) if guarded else Store(chosen.store, chosen.name)
@@ -189,7 +186,7 @@ def main(chosen: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    for option in ("lane", "name", "urls", "store", "client", "seed", "keep"):
+    for option in ("lane", "name", "urls", "store", "client", "front", "seed", "keep"):
         parser.add_argument(f"--{option}", default="")
     parser.add_argument("--process", type=int)
     parser.add_argument("--folder", type=Path)
