@@ -28,7 +28,7 @@ from quorumlock.lab.history import ALL, SHOWN, Verdict, table
 from tests.live.chaos import canaries
 from tests.live.chaos.clients import PEERS
 from tests.live.chaos.crew import OURS, Lane
-from tests.live.chaos.run import STALL, Report, run
+from tests.live.chaos.run import HEALING, STALL, STARVED, Report, run
 
 
 def peers() -> list[Lane]:
@@ -56,18 +56,29 @@ def tell(report: Report) -> int:
         print(f"  {what:<36}{count:>6}")
     print(f"  {'faults':<36}{report.faults.total():>6}\n")
     print(table(report.verdicts))
-    print()
+    after = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in report.recovered_in.items())
+    print(f"\n  got again after the faults: {after} (this process stood still for {report.stood_still:.2f} s)")
     for verdict in report.verdicts:
         errors = report.errors.get(verdict.name)
         told = ", ".join(f"{count} {what}" for what, count in errors.most_common(4)) if errors else "none"
         print(f"  {verdict.name:<14} stalls over {STALL:g} s: {stalls(verdict)}; errors: {told}")
     wrong = [f"{fault.reason} ({one.name}): {fault.text}" for one in report.verdicts for fault in one.wrong]
     wrong += [f"unexpected ({name}): {what}" for name, what in unexpected(report)]
+    wrong += [f"too late ({name}): first got after {after:.1f} s" for name, after in late(report)]
     idle = [one.name for one in report.verdicts if not one.acquired and ALL not in one.waived]
     wrong += [f"nobody ever got {name!r}" for name in idle]
     print(*wrong[:SHOWN], sep="\n", end="\n" if wrong else "")
     print("FAILED: a promise was broken" if wrong else "ok")
     return 1 if wrong else 0
+
+
+def late(report: Report) -> list[tuple[str, float]]:
+    """Locks that nobody got in time after the faults, unless the machine is to blame."""
+    return [
+        (name, after)
+        for name, after in report.recovered_in.items()
+        if after > HEALING and report.stood_still < STARVED
+    ]
 
 
 def unexpected(report: Report) -> list[tuple[str, str]]:

@@ -102,11 +102,12 @@ class Nemesis:
                 self._tell(what)
                 return
 
-    def heal(self) -> None:
-        """Everything is set right."""
+    def heal(self) -> float:
+        """Everything is set right; since when."""
         self._undo(float("inf"))
         self._set_right()
         self._tell("healed")
+        return clock()
 
     # What is left in order, and what may be done.
 

@@ -16,6 +16,7 @@ import quorumlock
 from quorumlock.lab.history import Verdict, check
 from quorumlock.lab.history_lines import Recorder, read
 from quorumlock.lab.servers import Server
+from tests.live.stories.stage import Pulse
 
 from . import canaries, clocks, network
 from .clients import clock
@@ -26,7 +27,10 @@ from .network import Network
 from .ours import MAX_TTL, SETTINGS
 
 HEALING = 4 * MAX_TTL
-"""Quarantine, and three ttl: by then somebody must have got every lock."""
+"""Quarantine, and three ttl: by then somebody must have got every lock,"""
+STARVED = 0.25
+"""unless the machine stood still for so long. Then it is waited"""
+PATIENCE = 20.0
 EVERY = (0.05, 0.4)
 STALL = 3 * MAX_TTL
 
@@ -44,6 +48,10 @@ class Report:
     errors: dict[str, Counter[str]] = field(default_factory=dict)
     """By name: what kinds, and how often."""
     skipped: list[str] = field(default_factory=list)
+    recovered_in: dict[str, float] = field(default_factory=dict)
+    """By name: from the end of the faults to the first lease."""
+    stood_still: float = 0.0
+    """The longest time for which this process did not run."""
 
     @property
     def reasons(self) -> set[str]:
@@ -81,10 +89,13 @@ def run(seconds: float, seed: int, lanes: Sequence[Lane] = OURS, until: str | No
         ours = [lane.name for lane in lanes if lane.client == "quorumlock"]
         _await_everyone(folder, lanes)
         nemesis = Nemesis(nodes, crew, wires, ours, record, draw)
+        pulse = stack.enter_context(Pulse())
         found = _cause(nemesis, seconds, draw, lambda: _found(until, store, lanes, folder))
         if not found:
-            nemesis.heal()
-            time.sleep(HEALING)
+            pulse.longest = 0.0
+            healed_at = nemesis.heal()
+            report.recovered_in = _recovery(folder, ours, healed_at)
+            report.stood_still = pulse.longest
         crew.close()
         _read_sets(store, lanes, folder)
         report.history = merged(folder)
@@ -99,8 +110,8 @@ def run(seconds: float, seed: int, lanes: Sequence[Lane] = OURS, until: str | No
 
 def _await_everyone(folder: Path, lanes: Sequence[Lane]) -> None:
     """Faults that come before the first client would be none."""
-    end = time.monotonic() + 20
-    while len(list(folder.glob("[0-9]*.jsonl"))) < sum(lane.workers for lane in lanes):
+    end = time.monotonic() + 60
+    while len(list(folder.glob("*.ready"))) < sum(lane.workers for lane in lanes):
         if time.monotonic() > end:
             raise RuntimeError("the clients did not start")
         time.sleep(0.05)
@@ -120,6 +131,20 @@ def _cause(nemesis: Nemesis, seconds: float, draw: random.Random, enough: Callab
             shown_at = now
             print(f"  {now - started_at:.0f} s, {nemesis.counts.total()} faults", flush=True)
     return False
+
+
+def _recovery(folder: Path, names: Sequence[str], healed_at: float) -> dict[str, float]:
+    """When each lock was got after that; HEALING at least is spent, so that all goes on for a while."""
+    while True:
+        time.sleep(HEALING / 4)
+        first: dict[str, float] = {}
+        for line in merged(folder, since=healed_at).splitlines():
+            entry = json.loads(line)
+            if (entry["type"], entry["f"]) == ("ok", "acquire") and entry["name"] in names:
+                first.setdefault(entry["name"], entry["time"] - healed_at)
+        waited = clock() - healed_at
+        if waited > PATIENCE or (waited > HEALING and len(first) == len(names)):
+            return first
 
 
 def _found(reason: str | None, store: Server, lanes: Sequence[Lane], folder: Path) -> bool:
@@ -150,8 +175,9 @@ def _elements(store: Server, key: str) -> list[int]:
         return found
 
 
-def merged(folder: Path) -> str:
+def merged(folder: Path, since: float = 0.0) -> str:
     """One history in the order of time. Whoever was killed in mid-line has left half of one."""
     lines = [line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines(keepends=True)]
     whole = [line for line in lines if line.endswith("\n")]
-    return "".join(sorted(whole, key=lambda line: json.loads(line)["time"]))
+    timed = sorted(((json.loads(line)["time"], line) for line in whole), key=lambda pair: pair[0])
+    return "".join(line for at, line in timed if at >= since)

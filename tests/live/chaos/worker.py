@@ -178,8 +178,9 @@ def main(chosen: argparse.Namespace) -> None:
         worker = Worker(ours, diary, draw, chosen.process)
         guarded = chosen.lane == "guarded set" and canaries.chosen() != "unguarded"
         store = GuardedStore(chosen.store, chosen.name, ours) if guarded else Store(chosen.store, chosen.name)
-        while chosen.lane == "mutex":
-            hold(worker, ours)
+    (chosen.folder / f"{chosen.process}.ready").touch()
+    while chosen.lane == "mutex":
+        hold(worker, ours)
     while True:
         worker.add(store, draw.uniform(*TTL))
 
