@@ -101,7 +101,8 @@ def run(seconds: float, seed: int, lanes: Sequence[Lane] = OURS, until: str | No
         report.history = merged(folder)
         report.faults, report.broken_for = nemesis.counts, nemesis.broken_for
     entries = read(report.history.splitlines())
-    report.verdicts = check(entries)
+    order = [lane.name for lane in lanes]
+    report.verdicts = sorted(check(entries), key=lambda verdict: order.index(verdict.name))
     for entry in entries:
         if isinstance(entry.value, dict) and "error" in entry.value:
             report.errors.setdefault(entry.name, Counter())[f"{entry.f}: {entry.value['error']}"] += 1
