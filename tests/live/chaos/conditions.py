@@ -23,6 +23,8 @@ from .ours import MAX_TTL
 
 WITHIN, SMALL = 0.001, MAX_TTL / 8
 """How far a clock may be off: within what every lease allows for; and so that any two agree within max_ttl/4."""
+CLAMP = MAX_TTL / 4
+"""By so much a client's wrong clock may put a fence before or behind the node's time."""
 SEEN_WITHIN = 0.2
 """A server may look at its clock as rarely as every 100 ms."""
 
@@ -53,7 +55,7 @@ class Conditions:
             assert node.clock is not None
             node.clock.offset = to
         if ahead > SMALL:
-            self._fences_until = max(self._fences_until, time.time() + SEEN_WITHIN + ahead)
+            self._fences_until = max(self._fences_until, time.time() + SEEN_WITHIN + ahead + CLAMP)
 
     def memory_may_go(self) -> bool:
         return self.within(SMALL) and time.time() > self._fences_until
@@ -63,7 +65,7 @@ class Conditions:
 
     def clocks_may_go_far(self) -> bool:
         """Has every node seen a fence of each name from after the last loss of memory?"""
-        since = self._memory_lost_at * 1e6
+        since = (self._memory_lost_at + CLAMP + SMALL) * 1e6  # what is above that was not given before
         try:
             return all(fence(node, name) > since for node in self._nodes for name in self._names)
         except AssertionError:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from quorumlock.lab.servers import Server, _end_with_parent
 
+from .clocks import Clock
 from .fleet import Node
 from .network import Network
 
@@ -56,7 +57,7 @@ class Crew:
 
     def __init__(
         self, lanes: Sequence[Lane], nodes: list[Node], store: Server, network: Network | None, folder: Path,
-        draw: random.Random,
+        draw: random.Random, library: Path | None,
     ) -> None:  # fmt: skip
         self._nodes = nodes
         self._store = store
@@ -70,13 +71,15 @@ class Crew:
             for lane in lanes
             for number in range(lane.workers)
         ]
-        self.workers = [self._start(post) for post in self.posts]
+        count = len(self.posts)
+        self.clocks = [Clock(library, f"client-{number}") for number in range(count)] if library else []
+        self.workers = [self._start(number) for number in range(count)]
 
     def replace(self, number: int) -> None:
         """Killed, and somebody else in its place: a process that has ended does not come back."""
         self.workers[number].kill()
         self.workers[number].wait()
-        self.workers[number] = self._start(self.posts[number])
+        self.workers[number] = self._start(number)
 
     def check(self) -> None:
         for post, worker in zip(self.posts, self.workers, strict=True):
@@ -89,8 +92,9 @@ class Crew:
         for worker in self.workers:
             worker.wait()
 
-    def _start(self, post: Post) -> subprocess.Popen[bytes]:
-        lane, side, front = post
+    def _start(self, number: int) -> subprocess.Popen[bytes]:
+        lane, side, front = self.posts[number]
+        clock = self.clocks[number].command if self.clocks else []
         self._started += 1
         if self._network is None or side is None:
             inside, store = [], self._store.url
@@ -106,7 +110,7 @@ class Crew:
         }  # fmt: skip
         words = [word for option, value in options.items() for word in (f"--{option}", str(value))]
         return subprocess.Popen(
-            [*inside, lane.python, "-m", "tests.live.chaos.worker", *words],
+            [*inside, *clock, lane.python, "-m", "tests.live.chaos.worker", *words],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
             preexec_fn=_end_with_parent,

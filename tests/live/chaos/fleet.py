@@ -11,7 +11,6 @@ from pathlib import Path
 from quorumlock.lab.servers import Server, kinds
 from tests.proxy import Proxy
 
-from . import clocks
 from .clocks import Clock
 
 NODES = 5
@@ -66,10 +65,9 @@ class Node(Server):
 
 
 @contextmanager
-def fleet(folder: Path) -> Iterator[list[Node]]:
-    """Nodes of every kind there is, in turn, each behind its proxy."""
+def fleet(library: Path | None) -> Iterator[list[Node]]:
+    """Nodes of every kind there is, in turn, each behind its proxy; `library` moves their clocks."""
     with ExitStack() as stack:
-        library = None if clocks.missing() else clocks.build(folder)
         nodes = []
         for number, kind in zip(range(NODES), itertools.cycle(kinds())):
             clock = Clock(library, f"node-{number}") if library else None

@@ -52,6 +52,8 @@ class Nemesis:
             ("connections cut", self._cut),
             ("answer dropped", self._drop_answer),
         ]
+        if crew.clocks:
+            anytime.append(("client's clock step", self._step_client))
         if network:
             anytime += [
                 ("partition, both ways", lambda: self._partition(True, True)),
@@ -290,6 +292,11 @@ class Nemesis:
         span = self._draw.choice([AHEAD, BEHIND])
         self._conditions.set_clocks({node: self._draw.uniform(*span) for node in chosen})
         self._later.append((time.monotonic() + self._draw.uniform(0.5, 1.5), self._set_right))
+        return True
+
+    def _step_client(self) -> bool:
+        """No lease relies on the wall clock of a client: nothing is excused by it."""
+        self._draw.choice(self._crew.clocks).offset = self._draw.uniform(-10, 10)
         return True
 
     def _set_right(self) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 
 import quorumlock
 from quorumlock.events import Event, Extended, Lost
+from scripts.soak import validity
 
 from . import canaries
-from .clients import Acquired, clock
+from .clients import Acquired
 
 MAX_TTL = 1.0
 FLEET = "chaos"
@@ -93,11 +94,3 @@ class AsyncOurs(Ours):
 
 
 FRONTS = {"threads": Ours, "asyncio": AsyncOurs}
-
-
-def validity(lease: quorumlock.Lease) -> tuple[float, float]:
-    """From when to when, by the common clock. Read again if the process was held up between two readings."""
-    while True:
-        before, remaining, after = clock(), lease.remaining(), clock()
-        if after - before < 0.0005:
-            return before, before + remaining

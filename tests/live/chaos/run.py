@@ -71,15 +71,18 @@ def run(seconds: float, seed: int, lanes: Sequence[Lane] = OURS, until: str | No
             report.skipped.append(f"partitions: {why}")
         else:
             wires = stack.enter_context(Network(NODES))
+        library = None
         if why := clocks.missing():
             report.skipped.append(f"clock steps: {why}")
+        else:
+            library = clocks.build(folder)
         for line in report.skipped:
             print(f"skipped: {line}")
-        nodes = stack.enter_context(fleet(folder))
+        nodes = stack.enter_context(fleet(library))
         store = stack.enter_context(Server(arguments=OPEN))
         with quorumlock.connect([node.url for node in nodes], **SETTINGS | canaries.options()) as locks:
             locks.init_fleet()
-        crew = Crew(lanes, nodes, store, wires, folder, draw)
+        crew = Crew(lanes, nodes, store, wires, folder, draw, library)
         stack.callback(crew.close)
         record = Recorder(folder / "nemesis.jsonl", "nemesis")
         stack.callback(record.close)

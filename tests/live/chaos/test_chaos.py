@@ -18,7 +18,7 @@ FAULTS = {
     "node killed, back with its AOF", "node killed, back with an old disk", "majority restarted empty",
     "node stopped", "connections refused", "answers delayed", "connections half open", "connections silent",
 }  # fmt: skip
-STEPS = {"clock step within the allowance", "clock step, small", "clock step, large"}
+STEPS = {"client's clock step", "clock step within the allowance", "clock step, small", "clock step, large"}
 PARTITIONS = {"partition, both ways", "partition, requests lost", "partition, answers lost"}
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.live.tools import eventually, get
 
 from . import clocks, network
-from .conditions import SMALL, Conditions
+from .conditions import CLAMP, SMALL, Conditions
 from .crew import ROOT
 from .fleet import Node, fleet
 
@@ -23,7 +23,8 @@ HOUR = 3600.0
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
-    with fleet(tmp_path_factory.mktemp("fleet")) as made:
+    library = None if clocks.missing() else clocks.build(tmp_path_factory.mktemp("fleet"))
+    with fleet(library) as made:
         yield made
 
 
@@ -55,6 +56,18 @@ def test_a_step_of_the_clock_ends_what_has_a_ttl(node: Node) -> None:
     assert eventually(lambda: abs(seconds(node) - time.time()) < 5)
 
 
+@needs_clocks
+def test_a_clients_wall_clock_steps_and_no_other(tmp_path: Path) -> None:
+    clock = clocks.Clock(clocks.build(tmp_path), "client")
+    code = "import time; print(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), time.monotonic())"
+    clock.offset = -HOUR
+    call = [*clock.command, sys.executable, "-c", code]
+    told = subprocess.run(call, capture_output=True, text=True, timeout=30, check=True).stdout.split()
+    clock.close()
+    true = [time.time() - HOUR, time.clock_gettime(time.CLOCK_BOOTTIME), time.monotonic()]
+    assert [float(one) for one in told] == pytest.approx(true, abs=60)
+
+
 def test_a_node_comes_back_empty_with_its_aof_or_with_an_old_disk(node: Node) -> None:
     node.command("SET", "a", "old")
     assert eventually(lambda: b"old" in b"".join(path.read_bytes() for path in node.folder.glob("*/*.aof")))
@@ -84,7 +97,9 @@ def test_large_steps_and_lost_memory_keep_apart(nodes: list[Node]) -> None:
     conditions.memory_is_lost()
     remember(time.time() - 1)
     assert not conditions.clocks_may_go_far(), "a fence from before the loss may be all that a node knows"
-    remember(time.time())
+    remember(time.time() + CLAMP)
+    assert not conditions.clocks_may_go_far(), "a client that is ahead may have given it before the loss"
+    remember(time.time() + 1)
     assert conditions.clocks_may_go_far()
     conditions.set_clocks({nodes[0]: 0.3})
     assert not conditions.memory_may_go()
