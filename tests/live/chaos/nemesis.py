@@ -98,10 +98,11 @@ class Nemesis:
         if len(self._deck) < len(faults):
             self._deck += self._draw.sample(faults, len(faults))
         for number, (what, fault) in enumerate(self._deck):  # what cannot be done now comes first the next time
+            began_at = clock()
             if fault():
                 del self._deck[number]
                 self.counts[what] += 1
-                self._tell(what)
+                self._record("info", what, began_at)
                 return
 
     def heal(self) -> float:
