@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from quorumlock.lab.history_lines import Recorder
 
 from .clients import clock
-from .conditions import SEEN_WITHIN, SMALL, WITHIN, Conditions
+from .conditions import SMALL, WITHIN, Conditions
 from .crew import Crew
 from .fleet import NODES, Node
 from .network import Network
@@ -44,7 +44,7 @@ class Nemesis:
         self._later: list[tuple[float, Callable[[], object]]] = []
         self._cuts: set[tuple[int, int]] = set()
         self._conditions = Conditions(nodes, names, self._tell)
-        self._started_at = time.monotonic()
+        self._now = self._started_at = time.monotonic()
         self._deck: list[tuple[str, Fault]] = []
         anytime: list[tuple[str, Fault]] = [
             ("client killed", self._kill_client),
@@ -87,7 +87,8 @@ class Nemesis:
     def tick(self) -> None:
         """Sets right what is due, and causes something new."""
         self._crew.check()
-        self._undo(time.monotonic())
+        self._now = time.monotonic()
+        self._undo(self._now)
         self._sweep()
         if (node := self._one()) and self._draw.random() < KEPT:
             node.keep_disk()
@@ -115,8 +116,8 @@ class Nemesis:
     # What is left in order, and what may be done.
 
     def _well(self) -> list[Node]:
-        now = time.monotonic()
-        return [node for node in self._nodes if self._busy.get(node, 0.0) <= now]
+        """By the time up to which all is undone: what is due since then still stands."""
+        return [node for node in self._nodes if self._busy.get(node, 0.0) <= self._now]
 
     def _one(self) -> Node | None:
         well = self._well()
@@ -278,7 +279,6 @@ class Nemesis:
         if len(well) < MAJORITY or not self._conditions.within(most):
             return False
         chosen = self._draw.sample(well, self._draw.randint(1, MAJORITY))
-        self._rest(chosen)
         self._conditions.set_clocks({node: self._draw.uniform(-most, most) for node in chosen})
         if most > WITHIN:
             self._later.append((time.monotonic() + self._draw.uniform(0.5, 2), self._set_right))
@@ -289,7 +289,6 @@ class Nemesis:
         if not steady or not self._conditions.clocks_may_go_far():
             return False
         chosen = self._draw.sample(self._nodes, self._draw.randint(1, MAJORITY))
-        self._rest(self._nodes)
         span = self._draw.choice([AHEAD, BEHIND])
         self._conditions.set_clocks({node: self._draw.uniform(*span) for node in chosen})
         self._later.append((time.monotonic() + self._draw.uniform(0.5, 1.5), self._set_right))
@@ -302,12 +301,6 @@ class Nemesis:
 
     def _set_right(self) -> None:
         self._conditions.set_clocks(dict.fromkeys(self._nodes, 0.0))
-        self._rest(self._nodes)
-
-    def _rest(self, nodes: Sequence[Node]) -> None:
-        """Until they have looked at their clocks."""
-        for node in nodes:
-            self._busy[node] = max(self._busy.get(node, 0.0), time.monotonic() + SEEN_WITHIN)
 
 
 def _go_on(worker: subprocess.Popen[bytes]) -> None:

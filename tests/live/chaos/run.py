@@ -7,10 +7,11 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import quorumlock
 from quorumlock.lab.history import Verdict, check
@@ -142,13 +143,24 @@ def _recovery(folder: Path, names: Sequence[str], healed_at: float) -> dict[str,
     while True:
         time.sleep(HEALING / 4)
         first: dict[str, float] = {}
-        for line in merged(folder, since=healed_at).splitlines():
-            entry = json.loads(line)
-            if (entry["type"], entry["f"]) == ("ok", "acquire") and entry["name"] in names:
-                first.setdefault(entry["name"], entry["time"] - healed_at)
+        for entry in _since(folder, healed_at):
+            if (entry["type"], entry["f"]) == ("ok", "acquire") and (name := entry["name"]) in names:
+                first[name] = min(first.get(name, PATIENCE), entry["time"] - healed_at)
         waited = clock() - healed_at
         if waited > PATIENCE or (waited > HEALING and len(first) == len(names)):
             return first
+
+
+def _since(folder: Path, at: float) -> Iterator[dict[str, Any]]:
+    """What the workers have written after that."""
+    for path in folder.glob("[0-9]*.jsonl"):
+        for line in reversed(path.read_text().splitlines(keepends=True)):
+            if not line.endswith("\n"):
+                continue  # being written
+            entry: dict[str, Any] = json.loads(line)
+            if entry["time"] < at:
+                break
+            yield entry
 
 
 def _found(reason: str | None, store: Server, lanes: Sequence[Lane], folder: Path) -> bool:
@@ -179,9 +191,8 @@ def _elements(store: Server, key: str) -> list[int]:
         return found
 
 
-def merged(folder: Path, since: float = 0.0) -> str:
+def merged(folder: Path) -> str:
     """One history in the order of time. Whoever was killed in mid-line has left half of one."""
     lines = [line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines(keepends=True)]
     whole = [line for line in lines if line.endswith("\n")]
-    timed = sorted(((json.loads(line)["time"], line) for line in whole), key=lambda pair: pair[0])
-    return "".join(line for at, line in timed if at >= since)
+    return "".join(sorted(whole, key=lambda line: json.loads(line)["time"]))
