@@ -7,7 +7,7 @@ ROUNDS ?= 200
 PYTHON_FOLDERS = $(wildcard src tests bench scripts examples)
 RUN = .venv/bin/python
 
-.PHONY: help demo test lint pytest soak spec bench clean demo-environment environment servers
+.PHONY: help demo test lint pytest soak chaos spec bench clean demo-environment environment servers
 .NOTPARALLEL:
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make test    ruff, mypy and every test"
 	@echo "make lint    ruff and mypy alone"
 	@echo "make soak    one lock, then every kind, among faults for SECONDS=60; ROUNDS=200 of each story of lost memory"
+	@echo "make chaos   real servers among every fault we know for SECONDS=60; the history is judged"
 	@echo "make spec    TLC checks the models of the protocol, and refutes their mutants (needs Java); ARGS=--large: more"
 	@echo "make bench   measurements against floors and other libraries"
 	@echo "make clean   removes .venv and all caches"
@@ -36,6 +37,10 @@ soak: environment
 	$(RUN) scripts/soak.py --seconds $(SECONDS) $(ARGS)
 	$(RUN) -m scripts.soak_family --seconds $(SECONDS) $(ARGS)
 	$(RUN) -m scripts.stories --rounds $(ROUNDS)
+
+# ARGS=--peers keeps the same sets under other libraries' locks in the same run.
+chaos: environment servers
+	$(RUN) -m scripts.chaos --seconds $(SECONDS) $(ARGS)
 
 spec: environment
 	@$(RUN) scripts/spec.py $(ARGS)

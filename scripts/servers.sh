@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes sure that the servers of the tests are there, and Java for TLC. Valkey comes as a wheel; the others are the
-# system's.
+# Makes sure that the servers of the tests are there, Java for TLC, and what makes networks and clocks go wrong.
+# Valkey comes as a wheel; the others are the system's.
 set -eu
 
 there() { # Debian keeps some of them out of the path of ordinary users
@@ -12,7 +12,7 @@ there() { # Debian keeps some of them out of the path of ordinary users
 }
 
 missing=
-for pair in redis-server:redis-server postgres:postgresql mariadbd:mariadb-server java:default-jre-headless; do
+for pair in redis-server:redis-server postgres:postgresql mariadbd:mariadb-server java:default-jre-headless ip:iproute2 cc:gcc; do
     there "${pair%%:*}" || missing="$missing ${pair##*:}"
 done
 [ -n "$missing" ] || exit 0
