@@ -15,7 +15,6 @@ from quorumlock.runners.virtual import VirtualNode, VirtualRunner, World
 
 TTL = 2.0
 MAX_TTL = 3.0
-RUN = 25.0
 
 
 def test_a_cancelled_acquire_leaves_nothing_behind() -> None:
