@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quorumlock.core import fleet, redlock, renewal, room, votes, waiting
+from quorumlock.core import family, fleet, redlock, renewal, room, votes, waiting
 from quorumlock.core.effects import Round, Route, Sleep, Steps
 from quorumlock.core.renewal import Extension
 from quorumlock.core.votes import Tally
@@ -108,6 +108,34 @@ def _(patch: Patch) -> None:
             yield effect
 
     patch.setattr(waiting, "acquire", late)
+
+
+@canary("exclusion", "a reader that does not look for a writer", Options("read-write"))
+def _(patch: Patch) -> None:
+    plain = ServerDouble._read
+
+    def careless(self: ServerDouble, keys: list[bytes], argv: list[bytes]) -> Any:
+        reply = plain(self, keys, argv)
+        return [1, reply[2]] if reply[0] == 0 else reply
+
+    patch.setattr(ServerDouble, "_read", careless)
+
+
+@canary("exclusion", "slots that are counted together, as a counter on each node would", Options("semaphore"))
+def _(patch: Patch) -> None:
+    patch.setattr(family.Alike, "_can_be_decided", Tally._can_be_decided)
+    patch.setattr(family.Alike, "only", lambda self, _: self)
+
+
+@canary("exclusion", "several locks of which one is looked at", Options("many-names"))
+def _(patch: Patch) -> None:
+    plain = ServerDouble._all
+
+    def greedy(self: ServerDouble, keys: list[bytes], argv: list[bytes]) -> Any:
+        reply = plain(self, keys, argv)
+        return [1, reply[2] + 1, reply[2] + 1] if reply[0] == 0 else reply
+
+    patch.setattr(ServerDouble, "_all", greedy)
 
 
 @canary("fences", "the highest fence is taken without asking the others to agree on it")

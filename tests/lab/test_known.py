@@ -10,6 +10,7 @@ from quorumlock.core.redlock import Grant, Kind
 from quorumlock.lab.fuzz import quiet
 from quorumlock.lab.town import KNOWN
 from quorumlock.runners.virtual import VirtualNode, VirtualRunner, World
+from quorumlock.runners.virtual_world import Disk
 
 MAX_TTL = 3.0
 
@@ -24,29 +25,62 @@ class TooLow(Exception):
     """The bug, and nothing else."""
 
 
+class Stage:
+    """A fleet with a writer's past."""
+
+    def __init__(self, count: int) -> None:
+        self.world = World(1)
+        self.nodes = [VirtualNode(self.world, index) for index in range(count)]
+        self.client = VirtualRunner(self.world, self.nodes, max_ttl=MAX_TTL, quarantine=True)
+        self.client.run(fleet.initialise(self.client.fleet, False))
+        for _ in range(2):
+            self.disks = [node.disk() for node in self.nodes]
+            writer = take(self.client, Write())
+            self.client.run(redlock.release(self.client.fleet, "doc", writer.token, 1.0, writer.route))
+            self.world.advance(0.5)
+        self.fence = writer.fence
+
+    def restart(self, disks: list[Disk]) -> None:
+        """A majority comes back with that, and the others do not; its quarantine begins."""
+        for node in self.nodes:
+            node.crash()
+        for node, disk in zip(self.nodes[: len(self.nodes) // 2 + 1], disks, strict=False):
+            node.restart(disk)
+        for _ in range(3):
+            self.world.advance(0.1)
+            assert not self.client.run(redlock.acquire(self.client.fleet, "doc", 1.0)).won
+
+    def read(self) -> None:
+        """When it is over, somebody reads."""
+        self.world.advance(MAX_TTL)
+        reader = take(self.client, Read())
+        if reader.fence < self.fence:
+            raise TooLow(f"{reader.fence} after {self.fence}")
+
+
 @pytest.mark.xfail(strict=True, raises=TooLow, reason=KNOWN["reader-old-disk"])
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_reader_is_not_given_the_fence_of_an_old_disk(count: int) -> None:
-    """A second writer has been here; a majority comes back with the disk of before, and is quarantined."""
-    world = World(1)
-    nodes = [VirtualNode(world, index) for index in range(count)]
-    client = VirtualRunner(world, nodes, max_ttl=MAX_TTL, quarantine=True)
-    client.run(fleet.initialise(client.fleet, False))
-    for _ in range(2):
-        disks = [node.disk() for node in nodes]
-        writer = take(client, Write())
-        client.run(redlock.release(client.fleet, "doc", writer.token, 1.0, writer.route))
-        world.advance(0.5)
-    forgetful = count // 2 + 1
-    for node in nodes[forgetful:]:
-        node.crash()
     with quiet():
-        for node, disk in zip(nodes[:forgetful], disks, strict=False):
-            node.restart(disk)
-        for _ in range(3):  # until its quarantine has begun
-            world.advance(0.1)
-            assert not client.run(redlock.acquire(client.fleet, "doc", 1.0)).won
-        world.advance(MAX_TTL)
-    reader = take(client, Read())
-    if reader.fence < writer.fence:
-        raise TooLow(f"{reader.fence} after {writer.fence}")
+        stage = Stage(count)
+        stage.restart(stage.disks)
+        stage.read()
+
+
+@pytest.mark.xfail(strict=True, raises=TooLow, reason=KNOWN["reader-break"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_reader_is_not_given_the_fence_of_a_break_on_empty_nodes(count: int) -> None:
+    with quiet():
+        stage = Stage(count)
+        stage.restart([{}] * count)
+        stage.client.run(redlock.break_(stage.client.fleet, "doc"))
+        stage.read()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_where_nothing_is_known_a_reader_is_given_a_higher_one(count: int) -> None:
+    """The same story without the bug: it is what the others are to come to."""
+    with quiet():
+        stage = Stage(count)
+        stage.restart([{}] * count)
+        stage.read()

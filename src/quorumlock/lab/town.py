@@ -47,6 +47,7 @@ ASSUMPTIONS = {
 """What the promises (docs/concepts/promises.md) rest on."""
 KNOWN = {
     "reader-old-disk": "KNOWN BUG: who only reads is given the fence of an old disk",
+    "reader-break": "KNOWN BUG: who only reads is given the fence of a break on nodes that had forgotten the lock",
 }
 """What is wrong, known to be, and not yet mended: see docs/evidence/simulator.md."""
 

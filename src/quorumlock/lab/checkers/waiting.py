@@ -25,6 +25,7 @@ GRACE = 1.0
 
 class Waiting(Checker):
     name = "waiting"
+    rests_on = frozenset({"mixed"})
 
     def __init__(self, town: Town) -> None:
         super().__init__(town)
