@@ -218,6 +218,12 @@ class LeaseBase(Generic[EventT]):
         # A forked child is not the owner: neither is the parent's lock its to release, nor the connection to use.
         return self._forks == Process.generation
 
+    def _step_down(self) -> None:
+        """It is not had alone from now on: nodes may share it before we know."""
+        self.check()
+        self._drop()
+        self._closed = True
+
     def _drop(self) -> None:
         """It is over: nothing is renewed any more."""
         self._grant.over = True

@@ -46,8 +46,6 @@ class SimLease(LeaseBase[Flag]):
 
     _locker: SimLocker
     _new_event = Flag
-    sharing = False
-    """Has its holder asked to share it?"""
     held_by = ""
     """Which worker has it."""
 
@@ -92,14 +90,8 @@ class SimLock(LockBase):
 
     def downgrade(self, lease: SimLease) -> Steps[SimLease]:
         """Shares what the lease had alone."""
-        lease.check()
-        lease.sharing = True
-        lease._drop()
-        try:
-            grant = yield from family.downgrade(self._locker._fleet, lease._grant)
-        except BaseException:
-            lease._closed = True  # it was given back, whatever it was by then
-            raise
+        lease._step_down()
+        grant = yield from family.downgrade(self._locker._fleet, lease._grant)
         shared = downgraded(lease, grant, lambda made: SimLease(self._locker, made, self._options))
         shared.held_by = lease.held_by
         return shared

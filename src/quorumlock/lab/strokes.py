@@ -229,7 +229,6 @@ def _old(draw: Draw, least: float, most: float, words: str) -> Planned:
 
             def crash() -> None:
                 if town.calm_at is None:
-                    town.old_disks = True
                     town.log.add(f"node-{node}", "crashes now")
                     _crash(town, node, down, disk)
 

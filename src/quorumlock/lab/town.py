@@ -45,11 +45,6 @@ ASSUMPTIONS = {
     "fences": "memory was lost, and node clocks did not agree within max_ttl/4",
 }
 """What the promises (docs/concepts/promises.md) rest on."""
-KNOWN = {
-    "reader-old-disk": "KNOWN BUG: who only reads is given the fence of an old disk",
-    "reader-break": "KNOWN BUG: who only reads is given the fence of a break on nodes that had forgotten the lock",
-}
-"""What is wrong, known to be, and not yet mended: see docs/evidence/simulator.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +111,6 @@ class Town:
         self.restarted = False
         self.stepped_back = 0.0
         """By how much the clock of a node was set back: what it keeps lives for so much longer."""
-        self.old_disks = False
-        """Has a node come back with what it had earlier?"""
         self.strays = 0
         self.faulty = False
         """Did anything go wrong at all?"""
@@ -274,10 +267,10 @@ class Town:
         if self.memory_lost and max(times) - min(times) > MAX_TTL / 4:
             self.assume_no_more("fences")
 
-    def complain(self, checker: Checker, text: str, known: str | None = None) -> None:
+    def complain(self, checker: Checker, text: str) -> None:
         self.look_at_clocks()
         broken = [kind for kind in self.broken if kind in checker.rests_on]
-        excuse = broken[0] if broken else known
+        excuse = broken[0] if broken else None
         self.log.add("checker", f"{checker.name}: {text}" + (f" (excused: {excuse})" if excuse else ""))
         self.violations.append(Violation(checker.name, self.world.now, text, excuse))
 

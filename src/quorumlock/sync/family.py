@@ -69,9 +69,7 @@ class ReadWrite:
         alone = lease._grant.exclusive and not lease._grant.parts
         if lease._locker is not self._locker or lease.resource != self._name or not alone:
             raise ConfigurationError(f"{lease!r} is no write lease of {self._name!r}")
-        lease.check()
-        lease._drop()
-        lease._closed = True  # nodes may share it before we know
+        lease._step_down()
         grant = self._locker._run(family.downgrade(self._locker._fleet, lease._grant))
         chosen = replace(lease._options, ttl=lease.ttl, timeout=None, reentrant=False, fair=True, at_least=0.0)
         return downgraded(lease, grant, Lock(self._locker, self._name, chosen, Read())._leased)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise was not kept. `excuse`: an assumption that it rests on was broken before; or the bug is known."""
+    """A promise was not kept. `excuse`: an assumption that it rests on was broken before."""
 
     checker: str
     at: float
@@ -65,9 +65,8 @@ class Checker:
     def forgotten(self) -> None:
         """As long again as any ticket may."""
 
-    def complain(self, text: str, known: str | None = None) -> None:
-        """`known`: it is a bug that is known (see `town.KNOWN`)."""
-        self.town.complain(self, text, known)
+    def complain(self, text: str) -> None:
+        self.town.complain(self, text)
 
 
 HOOKS = (

@@ -55,4 +55,4 @@ class Exclusion(Checker):
 
 def _shares(lease: SimLease) -> bool:
     """Also who has asked to share what it had alone: from then on it does not rely on being alone."""
-    return lease.sharing or lease.token.startswith(READER)
+    return lease.token.startswith(READER)

@@ -39,13 +39,6 @@ class Fences(Checker):
                 if fence == earlier.fence and not shared and not earlier.shared:
                     self.complain(f"{resource}: {lease.held_by} and {earlier.who} have the same fence {fence}")
                 elif earlier.at < since and fence < earlier.fence + (not shared):
-                    known = self._known() if shared else None
                     told = f"{resource}: {lease.held_by} came after {earlier.who}"
-                    self.complain(f"{told}, but its fence is {fence}, not above {earlier.fence}", known)
+                    self.complain(f"{told}, but its fence is {fence}, not above {earlier.fence}")
             given.append(Given(self.town.world.now, fence, lease.held_by, shared))
-
-    def _known(self) -> str | None:
-        """Who only reads is given the fence as it is stored, also where memory was lost since."""
-        if self.town.old_disks:
-            return "reader-old-disk"
-        return "reader-break" if self.town.memory_lost and "forced" in self.town.broken else None

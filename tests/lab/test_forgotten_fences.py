@@ -1,4 +1,4 @@
-"""Bugs that the simulator has found and that are not mended yet; whoever mends one removes it here, too."""
+"""What the simulator has found, and was mended: who only reads was given whatever fence a forgetful node had."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from quorumlock.core import fleet, redlock
 from quorumlock.core.family import Read, Write
 from quorumlock.core.redlock import Grant, Kind
 from quorumlock.lab.fuzz import quiet
-from quorumlock.lab.town import KNOWN
 from quorumlock.runners.virtual import VirtualNode, VirtualRunner, World
 from quorumlock.runners.virtual_world import Disk
 
@@ -19,10 +18,6 @@ def take(client: VirtualRunner, kind: Kind) -> Grant:
     outcome = client.run(redlock.acquire(client.fleet, "doc", 1.0, kind=kind))
     assert isinstance(outcome, Grant), outcome
     return outcome
-
-
-class TooLow(Exception):
-    """The bug, and nothing else."""
 
 
 class Stage:
@@ -54,11 +49,10 @@ class Stage:
         """When it is over, somebody reads."""
         self.world.advance(MAX_TTL)
         reader = take(self.client, Read())
-        if reader.fence < self.fence:
-            raise TooLow(f"{reader.fence} after {self.fence}")
+        assert reader.fence > self.fence
+        assert take(self.client, Read()).fence == reader.fence
 
 
-@pytest.mark.xfail(strict=True, raises=TooLow, reason=KNOWN["reader-old-disk"])
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_reader_is_not_given_the_fence_of_an_old_disk(count: int) -> None:
     with quiet():
@@ -67,7 +61,6 @@ def test_a_reader_is_not_given_the_fence_of_an_old_disk(count: int) -> None:
         stage.read()
 
 
-@pytest.mark.xfail(strict=True, raises=TooLow, reason=KNOWN["reader-break"])
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_reader_is_not_given_the_fence_of_a_break_on_empty_nodes(count: int) -> None:
     with quiet():
@@ -79,7 +72,6 @@ def test_a_reader_is_not_given_the_fence_of_a_break_on_empty_nodes(count: int) -
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_where_nothing_is_known_a_reader_is_given_a_higher_one(count: int) -> None:
-    """The same story without the bug: it is what the others are to come to."""
     with quiet():
         stage = Stage(count)
         stage.restart([{}] * count)
