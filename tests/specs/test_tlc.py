@@ -38,12 +38,12 @@ def tiny(name: str, **constants: str) -> Check:
     ids=lambda check: check.name,
 )
 def test_a_tiny_model(check: Check) -> None:
-    outcome = run_tlc(check, workers="1", limit=60)
+    outcome = run_tlc(check, limit=60)
     assert faults(check, outcome) == []
     assert outcome.distinct > 100
 
 
 def test_a_run_that_takes_too_long_is_stopped_and_says_so() -> None:
     check = tiny("fences", MaxFence="4")
-    outcome = run_tlc(check, workers="1", limit=0.1)
+    outcome = run_tlc(check, limit=0.1)
     assert faults(check, outcome) == ["was not checked to the end: stopped after 0 s"]
