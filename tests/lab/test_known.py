@@ -1,4 +1,4 @@
-"""Bugs that the simulator has found. The tests of those that are not mended yet must fail: mend one, change it here."""
+"""Bugs that the simulator has found. Tests of those that are not mended yet must fail: mend one, change it here."""
 
 from __future__ import annotations
 
