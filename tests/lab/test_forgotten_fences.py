@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlock.core import fleet, redlock
+from quorumlock.core import fleet, redlock, waiting
 from quorumlock.core.family import Read, Write
 from quorumlock.core.redlock import Grant, Kind
 from quorumlock.lab.fuzz import quiet
@@ -76,3 +76,11 @@ def test_where_nothing_is_known_a_reader_is_given_a_higher_one(count: int) -> No
         stage = Stage(count)
         stage.restart([{}] * count)
         stage.read()
+
+
+def test_who_waits_for_days_polls_as_seldom_as_before() -> None:
+    """It was told that a number is too large, after some hours. (Mended.)"""
+    client = Stage(1).client
+    assert all(
+        0 < waiting._poll(polls, 0, client.fleet) <= waiting.POLL_MOST for polls in (0, 10, 3_000, 1_000_000)
+    )

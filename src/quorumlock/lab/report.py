@@ -35,18 +35,19 @@ def summarised(summary: Summary, seconds: float, jobs: int, *, markdown: bool = 
         *table("fault", summary.faults, [CALM, *FAULTS], markdown=markdown),
         "",
     ]
+    told = []
     writes = summary.writes
     for workload in ("guarded-counter", "fenced-counter"):
         if writes[f"{workload} writes"]:
             lost = writes[f"{workload} overwritten"]
-            lines.append(f"{workload}: {writes[f'{workload} writes']} writes accepted, {lost} updates lost")
+            told.append(f"{workload}: {writes[f'{workload} writes']} writes accepted, {lost} updates lost")
     for (checker, assumption), times in sorted(summary.excused.items()):
-        lines.append(f"excused: {checker}, {times} times: {ASSUMPTIONS[assumption]}")
+        told.append(f"excused: {checker}, {times} times: {ASSUMPTIONS[assumption]}")
     if not summary.excused:
-        lines.append("excused: nothing")
+        told.append("excused: nothing")
     failed = len(summary.failures)
-    lines.append(f"{failed} seeds failed" if failed else "no seed failed")
-    return lines
+    told.append(f"{failed} seeds failed" if failed else "no seed failed")
+    return lines + [f"- {line}" if markdown else line for line in told]
 
 
 def story(verdict: Verdict, options: Options, strokes: int) -> list[str]:

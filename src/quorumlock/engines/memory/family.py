@@ -297,7 +297,7 @@ class Family(Locks):
             while True:
                 queue = self._sorted(queue_key)
                 heads = [one for one in self._heads(queue_key) if shared == b"0" or not one.endswith(b"~r")]
-                if not heads or heads[0] == member or (member and queue[heads[0]] > came):
+                if not heads or heads[0] == member or (member and (queue[heads[0]], heads[0]) > (came, member)):
                     break
                 if readers:
                     wait_ms = max(1, left_ms)

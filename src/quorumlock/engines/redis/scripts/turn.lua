@@ -38,7 +38,7 @@ elseif strict and not mine then
     while shared and heads[at] and string.sub(heads[at], -2) == '~r' do at = at + 2 end
     local head, came = heads[at], tonumber(heads[at + 1])
     if not head or head == member then break end
-    if member ~= '' and came > order then break end
+    if member ~= '' and (came > order or came == order and head > member) then break end
     if readers then -- it is not free: nobody is to be told, and nobody to be passed over
       wait_ms = math.max(1, redis.call('PTTL', lock))
       break
