@@ -1,4 +1,4 @@
-"""What the simulator has found, and was mended: who only reads was given whatever fence a forgetful node had."""
+"""What the simulator has found, and was mended."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from quorumlock.core import fleet, redlock, waiting
 from quorumlock.core.family import Read, Write
 from quorumlock.core.redlock import Grant, Kind
 from quorumlock.lab.fuzz import quiet
+from quorumlock.lab.run import Options, simulate
 from quorumlock.runners.virtual import VirtualNode, VirtualRunner, World
 from quorumlock.runners.virtual_world import Disk
 
@@ -76,6 +77,13 @@ def test_where_nothing_is_known_a_reader_is_given_a_higher_one(count: int) -> No
         stage = Stage(count)
         stage.restart([{}] * count)
         stage.read()
+
+
+def test_two_who_came_in_the_same_microsecond_do_not_wait_for_one_another() -> None:
+    """A reader and a writer were each told that it is the other's turn, for ever."""
+    with quiet():
+        verdict = simulate(3980, Options(keep=(0, 5, 6, 7, 8, 10, 11)))
+    assert not verdict.failed, verdict.violations
 
 
 def test_who_waits_for_days_polls_as_seldom_as_before() -> None:
