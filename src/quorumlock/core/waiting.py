@@ -267,7 +267,7 @@ def _poll(polls: int, place: int, fleet: Fleet) -> float:
 
     At most 3 s for the first of the queue: they are those who notice that one in front of them does not come.
     """
-    usual = POLL_FIRST * (1 + max(0, place - 2) / 2) * min(3.0, 1.25 ** min(polls, 10))
+    usual = POLL_FIRST * (1 + max(0, place - 2)) * min(3.0, 1.25 ** min(polls, 10))
     return min(POLL_MOST, usual) * (0.75 + 0.25 * fleet.random())
 
 
