@@ -130,10 +130,9 @@ def _run(acquire: Callable[[], Lease], arguments: argparse.Namespace, job: Job, 
         complain(str(busy))
         code: int = arguments.conflict_exit_code
         return code
-    waited, told = time.monotonic() - began, arguments.verbose > 0
-    say(told, f"{lease.resource}: acquired after {waited:.3f} s, fence {lease.fence}")
-    lost = None
+    waited, told, lost = time.monotonic() - began, arguments.verbose > 0, None
     try:
+        say(told, f"{lease.resource}: acquired after {waited:.3f} s, fence {lease.fence}")
         ending = job.run(
             os.environ | _about(lease), lease, arguments.on_lost, grace, margin=min(1.0, lease.ttl / 20)
         )
