@@ -13,15 +13,16 @@ import pytest
 
 from quorumlock.engines.redis.scripts import RELEASE
 from tests.live.attribution import every_answer_is_its_own, nothing_is_left
-from tests.live.tools import exists
+from tests.live.tools import eventually, exists
 
 from .late import DELAY, Bench, acquire
 from .suspending import at_every_await_point, outcome
 
 pytestmark = pytest.mark.live
 
-AFTERS = (0.0, DELAY / 2, 1.5 * DELAY)
-"""When to strike after a suspension: before a byte has left, before the first answer, between the answers."""
+AFTERS = (0.0, DELAY / 2, 1.25 * DELAY)
+"""When to strike after a suspension: before a byte has left, before the first answer, between the answers
+(which come after 1, 1.5, 2, … delays)."""
 
 
 @pytest.mark.one_kind
@@ -61,7 +62,7 @@ def test_the_first_acquire_of_a_client_cancelled_at_each_await_point(bench: Benc
             await bench.verdict(locks)
         return state
 
-    afters = (0.0, DELAY / 2, 1.5 * DELAY, 2.5 * DELAY, 4 * DELAY)
+    afters = (*AFTERS, 2.25 * DELAY, 3.75 * DELAY)
     assert asyncio.run(at_every_await_point(once, afters)) >= 5
 
 
@@ -97,6 +98,9 @@ def test_extend_cancelled_at_each_await_point(bench: Bench) -> None:
                 bench.late(False)
                 lease = await acquire(locks, name)
                 if len(bench.nodes) > 1:
+                    assert await asyncio.to_thread(
+                        eventually, lambda: all(exists(node, name) for node in bench.nodes)
+                    )
                     bench.nodes[0].command("DEL", name)  # the quickest to answer: its absence is heard of
                 bench.late(True)
                 state, _ = await outcome(lease.extend(), k, after)
