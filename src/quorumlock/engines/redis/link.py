@@ -300,7 +300,7 @@ class Link:
 
     def surveyed(self, reply: Any) -> Answer:
         """The answer to Survey, Close and Initialise."""
-        hello = _parse(reply)
+        hello = parse_hello(reply)
         if isinstance(hello, Answer):
             return hello
         refusal = self.node.judge(hello)
@@ -317,7 +317,7 @@ class Link:
         return self.send_own(Joining(Join(), now), self.wire.encode(Join()))
 
     def _meet(self, reply: Any) -> Answer | None:
-        hello = _parse(reply)
+        hello = parse_hello(reply)
         if isinstance(hello, Answer):
             return hello
         refusal = self.node.meet(hello)
@@ -336,7 +336,8 @@ class Link:
         return data
 
 
-def _parse(reply: Any) -> Hello | Answer:
+def parse_hello(reply: Any) -> Hello | Answer:
+    """What join.lua answered; or what to make of an answer that is none of its own."""
     if isinstance(reply, ReplyError):
         text = str(reply)[:160]
         if text.startswith(("MOVED", "CROSSSLOT", "CLUSTERDOWN")):
