@@ -24,6 +24,7 @@ COMMANDS = {
     "break": "force a lock open",
     "init": "make a new fleet ready at once",
     "nodes": "how the nodes of a fleet are doing",
+    "doctor": "look a fleet over: what is wrong, and what to do",
     "config": "which fleet commands talk to, and who says so",
     "lab": "stories of locks that fail, replayed and drawn",
     "demo": "see a lock at work, and things that go wrong",

@@ -99,6 +99,9 @@ class RedisEngine:
             quarantine=quarantine,
             node_timeout=settings.node_timeout,
         )
+        self.terms = terms
+        self.node_timeout = settings.node_timeout
+        self.drift = settings.drift
         self.connect_timeout = 10 * settings.node_timeout
         self.visit_timeout = max(1.0, self.connect_timeout)
         self.nodes = [Node(index, label, terms) for index, label in enumerate(labels)]
