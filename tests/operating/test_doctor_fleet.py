@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import subprocess
@@ -22,12 +23,19 @@ from .tools import call
 pytestmark = pytest.mark.live
 
 
+def apart(says: str) -> float:
+    """The first number of seconds in a sentence."""
+    found = re.search(r"([-+]?\d+\.\d+) s", says)
+    assert found is not None, says
+    return float(found[1])
+
+
 def test_clocks_that_are_apart(start: Start, good: list[Server], clock: Clock) -> None:
     odd = start(before=clock.command)
     clock.offset = 6.0
     severity, node, says = only(troubles(fleet(*good, odd), "clocks"))
     assert (severity, node) == ("warning", odd.label)
-    assert "6.0 s apart" in says
+    assert apart(says) == pytest.approx(6.0, abs=0.5)
     clock.offset = -20.0
     severity, node, says = only(troubles(fleet(*good, odd), "clocks"))
     assert (severity, node) == ("error", odd.label), "more than max_ttl / 4"
@@ -51,7 +59,7 @@ def test_a_clock_that_steps_while_it_is_looked_at(start: Start, good: list[Serve
         done.set()
         stepping.join()
     assert (severity, node) == ("error", restless.label)
-    assert "0.7" in says or "0.69" in says
+    assert abs(apart(says)) == pytest.approx(0.7, abs=0.2)
     clock.offset = 0.0
     assert troubles(fleet(*good, restless), "clock steps", seconds=1) == []
 
@@ -59,15 +67,18 @@ def test_a_clock_that_steps_while_it_is_looked_at(start: Start, good: list[Serve
 def test_a_node_that_is_too_slow(start: Start, good: list[Server]) -> None:
     with Proxy(start()) as proxy:
         proxy.delay = 0.2
-        severity, node, says = only(troubles(f"{fleet(*good)},{proxy.url}", "latency"))
-        assert (severity, node) == ("error", proxy.label)
+        found = {
+            node: (severity, says) for severity, node, says in troubles(f"{fleet(*good)},{proxy.url}", "latency")
+        }
+        severity, says = found[proxy.label]  # the others may be slow, too, where the machine is busy
+        assert severity == "error"
         assert "node_timeout is 50.0 ms" in says
 
 
 def test_a_node_with_little_room(start: Start, tmp_path: Path) -> None:
     with Proxy(start()) as proxy:
         proxy.delay = 0.7
-        config = toml(tmp_path, node_timeout=1.0)
+        config = toml(tmp_path, node_timeout=1.2)
         severity, _, says = only(troubles(proxy.url, "latency", config, seconds=0))
         assert severity == "warning"
         assert "little room" in says
