@@ -26,19 +26,27 @@ from .tools import call, eventually
 pytestmark = pytest.mark.live
 
 
+STARTED: dict[int, str] = {}
+"""Processes, and when they were."""
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where a fleet may live; whatever is left there is ended."""
+    """Where a fleet may live; whatever a test leaves behind is ended."""
     place = tmp_path / "fleet"
     yield place
     with suppress(ql.ConfigurationError):  # a file that the test has damaged on purpose
-        for member in getattr(standing.read(place), "alive", ()):
-            os.kill(member.pid, signal.SIGKILL)
+        STARTED.update((member.pid, member.started) for member in getattr(standing.read(place), "alive", ()))
+    for pid, started in STARTED.items():
+        if started and started_at(pid) == started:
+            os.kill(pid, signal.SIGKILL)
+    STARTED.clear()
 
 
 def up(folder: Path, *words: str) -> dict[str, Any]:
     said = call("fleet", "up", *words, "--json", "--dir", str(folder))
     assert said.code == 0, said.err
+    STARTED.update((node["pid"], started_at(node["pid"])) for node in said.json["nodes"])
     return dict(said.json)
 
 
@@ -102,7 +110,6 @@ def test_a_process_that_has_got_the_number_is_left_alone(folder: Path) -> None:
         assert str(innocent.pid) in said.out
         assert innocent.poll() is None, "a process of somebody else was ended"
         innocent.kill()
-    os.kill(pids(told)[0], signal.SIGKILL)
     assert not started_at(pids(told)[1])
 
 
@@ -151,6 +158,7 @@ def test_a_server_that_does_not_come_up_leaves_nothing(
     def noting(*arguments: Any) -> subprocess.Popen[bytes]:
         process = begin(*arguments)
         begun.append(process.pid)
+        STARTED[process.pid] = started_at(process.pid)
         return process
 
     monkeypatch.setattr(standing, "_begin", noting)
@@ -203,7 +211,6 @@ def test_a_process_is_known_by_when_it_was_started() -> None:
     assert mine
     assert mine == started_at(os.getpid())
     with subprocess.Popen(["true"]) as process:
-        process.wait()
-        assert started_at(process.pid) == ""
+        assert eventually(lambda: started_at(process.pid) == ""), "one that has ended, and nobody has buried it"
     assert started_at(os.getppid()) != mine
     assert started_at(0) == started_at(-1) == ""
