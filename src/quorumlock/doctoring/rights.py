@@ -8,6 +8,7 @@ from .facts import FleetFacts
 from .findings import ERROR, WARNING, Check, Trouble
 
 ORPHANS = "a connection that owes an answer cannot be ended: a lock may stay for one ttl although nobody has it"
+NO_JOURNAL = "no journal can be kept, or read"
 BEARABLE = {
     "client|info": ORPHANS,
     "client|kill": ORPHANS,
@@ -15,6 +16,9 @@ BEARABLE = {
     "subscribe": "whoever waits has to ask again and again",
     "publish": "whoever waits has to ask again and again",
     "scan": "`quorumlock ls` cannot search",
+    "xadd": NO_JOURNAL,
+    "xrange": NO_JOURNAL,
+    "xrevrange": NO_JOURNAL,
     "ping": "a subscription that has nothing to say is given up, and made again",
 }
 """What locks can do without, and what that costs."""
