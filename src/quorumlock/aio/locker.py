@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from .. import options
 from ..core import fleet, looking, redlock
 from ..core.family import NAMES_MOST, SLOTS_MOST, AllOf, AnyOf
+from ..core.states import NodeState
 from ..decorating import ON_BUSY, coroutine_function, naming
 from ..front import LockerBase
-from ..inspecting import Inspection, NodeState, inspection
+from ..inspecting import Inspection, inspection
 from ..options import LockOptions, Settings
 from .cell import AsyncCell
 from .family import AsyncElection, AsyncReadWrite
