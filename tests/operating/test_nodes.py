@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import quorumlock as ql
-from quorumlock.lab.servers import Server, Servers, free_port
+from quorumlock.lab.servers import Server, Servers, ask, free_port, valkey_binary
 from tests.live.chaos.clocks import Clock
 
 from .conftest import Start
@@ -149,10 +150,35 @@ def test_misfits_are_told_with_the_reason(start: Start, good: list[Server]) -> N
     with ql.connect([good[0].url, good[1].url, again]) as locks:
         assert [node.state for node in locks.nodes()] == ["misfit", "quarantined", "misfit"]
         assert "one server" in locks.nodes()[2].detail
-    clustered = start("--cluster-enabled", "yes")
-    with ql.connect(fleet(*good, clustered)) as locks:
-        assert one(locks, clustered).state == "misfit"
-        assert "Cluster" in one(locks, clustered).detail
+
+
+@pytest.mark.parametrize("slots", [False, True])
+def test_a_node_of_a_cluster_is_a_misfit(start: Start, kind: str, slots: bool) -> None:
+    """Also one that has all slots, and would answer: a cluster may take them away."""
+    clustered = start("--cluster-enabled", "yes", kind=kind)
+    if slots:
+        clustered.command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+        assert eventually(lambda: b"cluster_state:ok" in clustered.command("CLUSTER", "INFO"))
+    with ql.connect(clustered.url) as locks:
+        (node,) = locks.nodes()
+    assert node.state == "misfit"
+    assert "Cluster" in node.detail
+
+
+def test_a_sentinel_is_a_misfit(tmp_path: Path) -> None:
+    binary, port = valkey_binary(), free_port()
+    assert binary, "no valkey server here"
+    (tmp_path / "sentinel.conf").write_text(f"port {port}\ndir {tmp_path}\n")
+    command = [binary, str(tmp_path / "sentinel.conf"), "--sentinel"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as sentinel:
+        try:
+            assert eventually(lambda: ask(port, "PING") == b"+PONG\r\n")
+            said = call("nodes", "--json", "--url", f"redis://127.0.0.1:{port}")
+        finally:
+            sentinel.kill()
+    assert said.code == 69
+    assert said.json[0]["state"] == "misfit"
+    assert "Sentinel" in said.json[0]["detail"]
 
 
 def test_who_may_not_look_is_told_so(start: Start, good: list[Server]) -> None:

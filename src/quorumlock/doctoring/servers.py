@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..core.states import DOWN
+from ..engines.redis.states import mode_of
 from .facts import FleetFacts, NodeFacts
 from .findings import ERROR, WARNING, Check, Trouble
 
@@ -42,11 +43,8 @@ def same_server(fleet: FleetFacts) -> Iterator[Trouble]:
 
 def roles(fleet: FleetFacts) -> Iterator[Trouble]:
     for node in fleet.answering:
-        mode = node.info.get("server_mode") or node.info.get(
-            "redis_mode", "standalone"
-        )  # Valkey's word, or Redis's
-        role = node.info.get("role", "master")
-        if mode != "standalone":
+        mode, role = mode_of(node.info), node.info.get("role", "master")
+        if mode not in ("", "standalone"):
             remedy = "use independent masters: locks over a cluster, or behind Sentinel, are not safe"
             yield Trouble(ERROR, node.node, f"runs in {mode} mode", remedy)
         elif role != "master":

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...core.states import DOWN, MISFIT, QUARANTINED, READY, NodeState, down
-from ...core.votes import Cause
+from ...core.votes import Answer, Cause
 from .link import parse_hello
 from .node import Hello, Marker, Node, Terms
 from .visiting import Sighting, server
@@ -16,7 +16,7 @@ from .wire import FORMAT
 
 def states(nodes: Sequence[Node], seen: Sequence[Sighting | str]) -> tuple[NodeState, ...]:
     """A state for each node, of which there is a sighting, or why there is none."""
-    hellos = [parse_hello(one.survey) if isinstance(one, Sighting) else one for one in seen]
+    hellos = [_hello(one) if isinstance(one, Sighting) else one for one in seen]
     # Judges of their own, so that nothing changes for those who lock; what was warned of is not told again.
     judges = [Node(node.index, node.label, node.terms, _warned=node._warned) for node in nodes]
     for judge, hello in zip(judges, hellos, strict=True):
@@ -32,8 +32,22 @@ def states(nodes: Sequence[Node], seen: Sequence[Sighting | str]) -> tuple[NodeS
         else:
             assert not isinstance(hello, str)
             state = MISFIT if hello.cause is Cause.UNSUPPORTED else DOWN
-            found.append(_told(judge.label, one, state, hello.detail, 0.0, one.info.get("role", "")))
+            detail = hello.detail.partition(", with args")[0]  # a server that does not know EVAL quotes the script
+            found.append(_told(judge.label, one, state, detail, 0.0, one.info.get("role", "")))
     return tuple(found)
+
+
+def _hello(seen: Sighting) -> Hello | Answer:
+    """What join.lua answered; but it does not know Valkey's word for the mode, and a Sentinel knows no scripts."""
+    mode = mode_of(seen.info)
+    if mode in ("cluster", "sentinel"):
+        return Hello("", b"", 0, seen.info.get("run_id", ""), seen.info.get("role", ""), mode, 0, "")
+    return parse_hello(seen.survey)
+
+
+def mode_of(info: Mapping[str, str]) -> str:
+    """standalone, cluster or sentinel; empty where INFO is denied."""
+    return info.get("server_mode") or info.get("redis_mode", "")
 
 
 def _told(label: str, seen: Sighting, state: str, detail: str, left: float, role: str) -> NodeState:
