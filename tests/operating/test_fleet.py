@@ -212,5 +212,7 @@ def test_a_process_is_known_by_when_it_was_started() -> None:
     assert mine == started_at(os.getpid())
     with subprocess.Popen(["true"]) as process:
         assert eventually(lambda: started_at(process.pid) == ""), "one that has ended, and nobody has buried it"
-    assert started_at(os.getppid()) != mine
+    with subprocess.Popen(["sleep", "60"]) as later:
+        assert started_at(later.pid) not in ("", mine)
+        later.kill()
     assert started_at(0) == started_at(-1) == ""
