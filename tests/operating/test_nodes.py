@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
+import socket
 import subprocess
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -235,3 +238,36 @@ def test_a_file_is_a_node(tmp_path: Path) -> None:
             return (await locks.nodes())[0].state
 
     assert asyncio.run(looked()) == "ready"
+
+
+@pytest.fixture
+def stranger() -> Iterator[str]:
+    """Something else that listens on a port; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    client, _ = listener.accept()
+                    with client, suppress(OSError):
+                        client.recv(65536)
+                        client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def test_something_else_that_listens_there_is_a_row(stranger: str) -> None:
+    for command in ("nodes", "doctor"):
+        said = call(command, "--url", f"redis://{stranger}")
+        assert said.code == {"nodes": 69, "doctor": 2}[command]
+        assert "no Redis or Valkey server" in said.out
+
+    async def looked() -> str:
+        async with ql.connect_async(f"redis://{stranger}") as locks:
+            return (await locks.nodes())[0].detail
+
+    assert "no Redis or Valkey server" in asyncio.run(looked())

@@ -9,8 +9,6 @@ from ..engines.redis.scripts import RELEASE
 
 OUTSIDE = ("eval", "evalsha", "script|load", "client|info", "client|kill", "subscribe", "ping")
 """What is sent as it is: to run scripts, to end connections that owe an answer, to wait without polling."""
-LOOKING = ("config|get", "command|info")
-"""What the doctor would like, and locks do without."""
 
 Words = tuple[str | int, ...]
 

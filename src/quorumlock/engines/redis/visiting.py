@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ...core.requests import Survey
 from ...core.states import median
 from ..base import Visit
-from .resp import ReplyError, new_reader, pack
+from .resp import new_reader, pack
 from .wire import Wire
 
 T = TypeVar("T")
@@ -124,8 +124,3 @@ def server(info: dict[str, str]) -> tuple[str | None, str | None]:
     if "redis_version" in info:
         return "redis", info["redis_version"]
     return None, None
-
-
-def words(reply: ReplyError) -> str:
-    """An error of the server, for people."""
-    return str(reply)[:160].rstrip(".")
