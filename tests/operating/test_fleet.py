@@ -40,6 +40,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     for pid, started in STARTED.items():
         if started and started_at(pid) == started:
             os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)
     STARTED.clear()
 
 

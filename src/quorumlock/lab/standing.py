@@ -17,7 +17,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -230,6 +230,9 @@ def _end(members: list[Member]) -> None:
         until = time.monotonic() + ENDS_WITHIN
         while any(member.alive for member in members) and time.monotonic() < until:
             time.sleep(0.02)
+    for member in members:
+        with suppress(ChildProcessError):  # of another process, as a rule
+            os.waitpid(member.pid, os.WNOHANG)
 
 
 def _clear(folder: Path, fleet: Fleet) -> None:
