@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from .looking import add_looking_options
-from .output import EX_HELD, EX_OK, complain
+from .looking import add_looking_options, complain_of
+from .output import EX_HELD, EX_OK
 from .parsing import seconds
 
 EPILOG = """\
@@ -35,5 +35,5 @@ def run(arguments: argparse.Namespace) -> int:
             with locks.lock(arguments.name, timeout=arguments.timeout, note="quorumlock wait"):
                 return EX_OK
         except (AcquireTimeout, LockHeld) as held:
-            complain(str(held))
+            complain_of(held, locks, arguments.name)
             return EX_HELD
