@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -33,6 +34,18 @@ def nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What locks without a URL does so in a folder of the tests', also in processes that they start."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
     os.environ.pop("QUORUMLOCK_URL", None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_that_work() -> None:
+    """Also where the tests were started in the background, which ignores some, and hands that down."""
+    for number, usual in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGQUIT, signal.SIG_DFL),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 @pytest.fixture(scope="session", params=server_kinds())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -39,7 +40,8 @@ def test_the_url_may_come_from_the_environment(servers: Servers, connect: Connec
 
 
 def test_one_node_and_a_named_fleet(servers: Servers, connect: Connect) -> None:
-    assert "initialised 1 node," in quorumlock("init", "--url", servers[0].url).stdout
+    told = json.loads(quorumlock("init", "--json", "--url", servers[0].url).stdout)
+    assert told == {"nodes": [servers[0].label], "wait": 0, "prefix": "", "max_ttl": 60.0}
     urls = servers.urls[1:4]
     named = quorumlock("init", "--max-ttl=1", "--fleet=blue", "--durable", "--url", ",".join(urls))
     assert named.returncode == 0, named.stderr

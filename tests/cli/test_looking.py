@@ -79,6 +79,7 @@ def test_show_tells_who_and_what_each_node_thinks(servers: Servers, connect: Con
 
 def test_wait_returns_when_it_is_free(url: str, locks: ql.Locker) -> None:
     assert said(call(url, "wait", "job")) == ""
+    assert json.loads(said(call(url, "wait", "job", "--json")))["free"] is True
     with locks.lock("job"):
         assert "held" in complaint(call(url, "wait", "job", "-w", "0.1"), 75)
         waiting = subprocess.Popen(

@@ -206,6 +206,7 @@ def test_what_the_job_leaves_in_the_background_stays(url: str, tmp_path: Path) -
         os.kill(left, signal.SIGKILL)
 
 
+@pytest.mark.timeout(600)
 def test_two_hundred_at_once_run_one_at_a_time(url: str, tmp_path: Path) -> None:
     """Each reads a number and writes it back; the file knows the fence of the last, too."""
     count = tmp_path / "count"
@@ -224,7 +225,11 @@ def test_two_hundred_at_once_run_one_at_a_time(url: str, tmp_path: Path) -> None
         )
         for _ in range(200)
     ]
-    said = [one.communicate(timeout=100)[0] for one in started]
+    try:
+        said = [one.communicate(timeout=550)[0] for one in started]
+    finally:
+        for one in started:
+            one.kill()
     assert set(said) == {b""}
     assert [one.returncode for one in started] == [0] * 200
     assert count.read_text().split()[0] == "200"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .looking import add_looking_options, ago, as_json, print_json, shown, who
+from .looking import add_looking_options, as_json, described, print_json, shown
 from .output import EX_NOT_DONE, EX_OK, complain
 
 EPILOG = """\
@@ -37,10 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 print(f"{name} is free: nothing was broken")
             return EX_OK
-        holders = ", ".join(
-            f"{who(one)}{f' for {ago(one.since)}' if one.since else ''}{f', {shown(one.note)}' if one.note else ''}"
-            for one in found.holders
-        )
+        holders = ", ".join(described(one) for one in found.holders)
         if not arguments.yes:
             if not sys.stdin.isatty():
                 complain(f"{name} is {found.state} ({holders}): say --yes to break it without being asked")

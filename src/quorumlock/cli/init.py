@@ -34,6 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="start a fleet anew, with other terms; it waits until locks of the old one are over",
     )
+    parser.add_argument("--json", action="store_true", help="for programs")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,7 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
         except (quorumlock.ConfigurationError, quorumlock.NoQuorum) as error:
             complain(str(error).replace("init_fleet(force=True)", "init --force"))
             return EX_UNAVAILABLE if isinstance(error, quorumlock.NoQuorum) else EX_USAGE
-        _report(locks.engine.labels, wait, chosen.values.get("prefix", ""), chosen.values.get("max_ttl", 60.0))
+        terms = chosen.values.get("prefix", ""), chosen.values.get("max_ttl", 60.0)
+        if arguments.json:
+            from .looking import print_json
+
+            print_json({"nodes": locks.engine.labels, "wait": wait, "prefix": terms[0], "max_ttl": terms[1]})
+        else:
+            _report(locks.engine.labels, wait, *terms)
     return EX_OK
 
 

@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .output import complain
 from .parsing import add_fleet_options
 
 if TYPE_CHECKING:
     from ..inspecting import Holder, Inspection
+    from ..sync.locker import Locker
 
 
 def add_looking_options(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +44,23 @@ def who(holder: Holder | None) -> str:
     if holder.foreign:
         return f"foreign ({holder.token})"
     return f"{holder.host or '?'}:{holder.pid or '?'}{f' {holder.where}' if holder.where else ''}"
+
+
+def complain_of(busy: Exception, locks: Locker, name: str) -> None:
+    """That a lock was not obtained, and who has it: whoever reads this would ask that next."""
+    from ..errors import LockError
+
+    try:
+        holders = locks.inspect(name).holders
+    except LockError:  # what was to be said is more important
+        holders = ()
+    complain("; ".join([str(busy), *(f"held by {described(one)}" for one in holders[:3])]))
+
+
+def described(holder: Holder) -> str:
+    """Who it is, for how long it has the lock, and what it says of that."""
+    since = f" for {ago(holder.since)}" if holder.since is not None else ""
+    return f"{who(holder)}{since}{f' ({shown(holder.note)})' if holder.note else ''}"
 
 
 def ago(since: float | None) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .job import ON_LOST, PASSED_ON, Job
 from .leash import Leash
+from .looking import complain_of
 from .output import EX_CANNOT_RUN, EX_HELD, EX_LOST, EX_NOT_FOUND, EX_OK, EX_USAGE, complain, say, tell
 from .parsing import add_fleet_options, seconds
 
@@ -111,23 +112,24 @@ def run(arguments: argparse.Namespace) -> int:
         from .settings import connect
 
         with connect(arguments) as locks, _interruptible():
-            return _run(_way_in(locks, arguments, job), arguments, job, grace)
+            return _run(locks, arguments, job, grace)
     except Interrupted as interrupted:
         return 128 + interrupted.number
     finally:
         leash.let_go()
 
 
-def _run(acquire: Callable[[], Lease], arguments: argparse.Namespace, job: Job, grace: float) -> int:
+def _run(locks: Locker, arguments: argparse.Namespace, job: Job, grace: float) -> int:
     from ..errors import AcquireTimeout, LockHeld
 
+    acquire = _way_in(locks, arguments, job)
     began = time.monotonic()
     try:
         lease = acquire()
     except (LockHeld, AcquireTimeout) as busy:
         if arguments.skip_ok:
             return EX_OK
-        complain(str(busy))
+        complain_of(busy, locks, arguments.name)
         code: int = arguments.conflict_exit_code
         return code
     waited, told, lost = time.monotonic() - began, arguments.verbose > 0, None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import time
 
-from .looking import add_looking_options
-from .output import EX_HELD, EX_OK, complain
+from .looking import add_looking_options, complain_of, print_json
+from .output import EX_HELD, EX_OK
 from .parsing import seconds
 
 EPILOG = """\
@@ -30,10 +31,14 @@ def run(arguments: argparse.Namespace) -> int:
     from ..errors import AcquireTimeout, LockHeld
     from .settings import connect
 
+    began = time.monotonic()
     with connect(arguments) as locks:
         try:
             with locks.lock(arguments.name, timeout=arguments.timeout, note="quorumlock wait"):
-                return EX_OK
+                waited = time.monotonic() - began
         except (AcquireTimeout, LockHeld) as held:
-            complain(str(held))
+            complain_of(held, locks, arguments.name)
             return EX_HELD
+    if arguments.json:
+        print_json({"name": arguments.name, "free": True, "waited": round(waited, 3)})
+    return EX_OK
