@@ -44,9 +44,12 @@ def test_what_happened_to_locks(place: Place) -> None:
     assert first[0].detail == "nightly, for Zoë"
     assert 0.04 < float(first[1].detail.split()[1]) < 10
     assert lease.token[:20] not in str(first)
+    with locks.lock("a", ttl=20):
+        pass  # what was given back has not expired
+    assert words(told(onlooker, 4))[2:] == words(first)
     with locks.multi(["m", "n"], ttl=20), locks.semaphore("s", 1, ttl=20):
         pass
-    assert sorted(words(told(onlooker, 8))[2:]) == [
+    assert sorted(words(told(onlooker, 10))[4:]) == [
         ("acquired", "m"), ("acquired", "n"), ("acquired", "s#0"),
         ("released", "m"), ("released", "n"), ("released", "s#0"),
     ]  # fmt: skip

@@ -13,6 +13,11 @@ import pytest
 
 import quorumlock
 from quorumlock import Lock, Locker, NoQuorum
+from quorumlock.core import looking
+from quorumlock.core.effects import Round
+from quorumlock.core.fleet import Fleet
+from quorumlock.core.requests import InspectMany
+from quorumlock.core.votes import GRANTED, Answer, Cause, Sight, unknown
 from quorumlock.inspecting import Inspection
 from quorumlock.lab.servers import Servers, free_port
 from tests.live.tools import eventually
@@ -172,6 +177,28 @@ def test_nodes_that_cannot_be_asked_are_no_empty_survey() -> None:
     nowhere = [f"redis://127.0.0.1:{free_port()}" for _ in range(3)]
     with quorumlock.connect(nowhere) as locks, pytest.raises(NoQuorum, match="which locks are held"):
         locks.survey()
+
+
+def test_a_majority_that_falls_silent_halfway_is_told_of() -> None:
+    """Between the names and what is known of them: nothing is made of the answer of a few."""
+    fleet = Fleet(("x", "y", "z"), time.monotonic, time.time, lambda: 0.5, lambda: "t")
+    steps = looking.survey(fleet, "*", 10)
+
+    def answered() -> None:
+        for effect in steps:
+            assert isinstance(effect, Round)
+            for node, request in enumerate(effect.requests):
+                if isinstance(request, InspectMany) and node:
+                    effect.tally.cast(node, unknown(Cause.SILENT))
+                elif isinstance(request, InspectMany):
+                    sight = Sight("t" * 40, 900, 1, 0, "", "", (), ())
+                    part = Answer(GRANTED, Cause.AGREED, sight=sight)
+                    effect.tally.cast(node, Answer(GRANTED, Cause.AGREED, parts=(part,)))
+                else:
+                    effect.tally.cast(node, Answer(GRANTED, Cause.AGREED, names=("0", "a")))
+
+    with pytest.raises(NoQuorum, match="no majority could tell who holds"):
+        answered()
 
 
 def test_nodes_that_fall_silent_are_told_of(
