@@ -1,4 +1,4 @@
-"""The command line: `python -m bench pair | faults | keep | handover | idle [--quick] [--json FILE]`."""
+"""The command line: `python -m bench pair | faults | keep | handover | idle | journal [--quick] [--json FILE]`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from quorumlock.lab.servers import kinds
 
-from . import faults, handover, idle, keep, pair
+from . import faults, handover, idle, journal, keep, pair
 from .machine import describe
 
 
@@ -22,6 +22,7 @@ def main() -> int:
         ("keep", "1 to 100,000 leases that are renewed: memory, threads, renewals, acquires beside them"),
         ("handover", "from a release to the next holder: latency, owner changes per second, commands, spread"),
         ("idle", "what 50 who wait for a held lock make the servers do"),
+        ("journal", "pairs per second with and without a journal"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--quick", action="store_true", help="fewer rounds, the same rows")
@@ -35,6 +36,8 @@ def main() -> int:
     print("\n".join(f"{key}: {value}" for key, value in machine.items()), flush=True)
     if options.command == "pair":
         raw = pair.run(options.server, quick=options.quick, with_peers=not options.no_peers)
+    elif options.command == "journal":
+        raw = journal.run(options.server, quick=options.quick)
     elif options.command == "keep":
         raw = keep.run(options.server, quick=options.quick)
     elif options.command == "handover":

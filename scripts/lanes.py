@@ -19,13 +19,16 @@ COMPUTING = {
     "docs",
     "engines",
     "guards",
+    "journal",
     "lab",
     "lab_stories",
+    "observing",
     "operating",
     "sim",
     "specs",
     "style",
     "unit",
+    "web",
 }
 """Folders whose tests do not mind if the machine is busy; whatever is new goes to the other lane."""
 

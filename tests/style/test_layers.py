@@ -29,6 +29,7 @@ BELOW: dict[str, set[str]] = {
     "keeping": {"core", "process", *GROUND},
     "inspecting": {"core", *GROUND},
     "celling": {"core", *GROUND},
+    "journal": {"core", *GROUND},
     "leasing": {"core", "keeping", "process", *GROUND},
     "front": {"core", "keeping", "leasing", "process", *GROUND},
     "sync": {
@@ -36,6 +37,7 @@ BELOW: dict[str, set[str]] = {
         "front",
         "celling",
         "inspecting",
+        "journal",
         "leasing",
         "decorating",
         "keeping",
@@ -49,6 +51,7 @@ BELOW: dict[str, set[str]] = {
         "front",
         "celling",
         "inspecting",
+        "journal",
         "leasing",
         "decorating",
         "keeping",
@@ -63,7 +66,7 @@ BELOW: dict[str, set[str]] = {
     "lab": {"lab", "", *GROUND},
     **dict.fromkeys(LAB, SIMULATOR),
     **{part: {*SIMULATOR, "guards"} for part in STAGE},
-    "cli": {"cli", "lab", "doctoring", "", *GROUND},
+    "cli": {"cli", "lab", "doctoring", "", "journal", *GROUND},
     "__main__": {"cli"},
     "": {*GROUND, "connecting", "sync", "aio", "core"},
 }

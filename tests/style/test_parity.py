@@ -48,6 +48,9 @@ WAITING = {
     "close",
     "inspect",
     "list",
+    "survey",
+    "journal",
+    "report_refusal",
     "downgrade",
     "leader",
     "get",
@@ -130,7 +133,7 @@ def test_both_ways_to_connect_take_the_same() -> None:
 
 CONTRACT = {
     "connect": ["urls", "prefix", "node_timeout", "drift", "max_ttl", "quarantine", "durable", "fence_ttl",
-                "identify", "retry", "patience", "group", "clients", "fleet"],
+                "identify", "retry", "patience", "group", "clients", "fleet", "journal"],
     "Locker.lock": ["self", "name", "ttl", "timeout", "keep", "max_hold", "reentrant", "fair", "lock_delay",
                     "at_least", "note", "on_lost"],
     "Locker.locked": ["self", "name", "ttl", "timeout", "keep", "max_hold", "reentrant", "fair", "lock_delay",

@@ -157,10 +157,14 @@ class Leave(NamedTuple):
 
 
 class Break(NamedTuple):
-    """Delete the lock whoever holds it, and raise the fence: above its own, and above `fence`."""
+    """Delete the lock whoever holds it, and raise the fence: above its own, and above `fence`.
+
+    `by`: a token of whoever wants that, for the journal.
+    """
 
     name: str
     fence: int = 0
+    by: str = ""
 
 
 class Look(NamedTuple):
@@ -176,12 +180,34 @@ class Inspect(NamedTuple):
     name: str
 
 
+class InspectMany(NamedTuple):
+    """The same of several locks. A node may tell only of the first of them, where there is much to tell."""
+
+    names: tuple[str, ...]
+
+
 class Scan(NamedTuple):
     """Which locks are held? One step of a search, from `cursor` on."""
 
     pattern: str
     cursor: str
     size: int
+
+
+class Past(NamedTuple):
+    """What was written down behind `after`, an id of this node's; '' for the newest."""
+
+    after: str
+    limit: int
+
+
+class Refused(NamedTuple):
+    """Write down that a guard has refused a fence; `by` is a token of whoever reports it."""
+
+    name: str
+    fence: int
+    by: str
+    detail: str
 
 
 class CellGet(NamedTuple):
@@ -233,5 +259,6 @@ class Initialise(NamedTuple):
 
 Request = (
     Join | Acquire | AcquireAny | AcquireAll | Confirm | ConfirmAll | Downgrade | Extend | Heal | Release | Leave
-    | Break | Look | Inspect | Scan | CellGet | CellEnter | CellSwap | CellPut | Survey | Close | Initialise
+    | Break | Look | Inspect | InspectMany | Scan | CellGet | CellEnter | CellSwap | CellPut | Survey | Close
+    | Initialise | Past | Refused
 )  # fmt: skip

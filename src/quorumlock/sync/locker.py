@@ -13,8 +13,9 @@ from ..core import fleet, looking, redlock
 from ..core.family import NAMES_MOST, SLOTS_MOST, AllOf, AnyOf
 from ..core.states import NodeState
 from ..decorating import ON_BUSY, naming, plain_function
-from ..front import LockerBase
-from ..inspecting import Inspection, inspection
+from ..errors import StaleFence
+from ..front import LockerBase, told_refusal
+from ..inspecting import Inspection, inspection, inspections
 from ..options import LockOptions, Settings
 from .cell import Cell
 from .family import Election, ReadWrite
@@ -24,6 +25,7 @@ from .lock import Lock
 
 if TYPE_CHECKING:
     from ..engines.base import Engine
+    from ..journal import JournalPage
     from ..runners.threads import ThreadRunner
 
 P = ParamSpec("P")
@@ -209,6 +211,32 @@ class Locker(LockerBase):
         """Who holds a lock, who waits for it, and what each node thinks of it; raises NoQuorum."""
         return inspection(name, self._run(looking.inspect(self._fleet, options.name(name))))
 
+    def journal(self, after: str | None = None, limit: int = 1000) -> JournalPage:
+        """What happened to locks, as nodes have written it down for clients with `connect(journal=…)`, old to new.
+
+        `after`: the cursor of an earlier page; None: the newest. An event that several nodes have written down is
+        told once. One node is enough to tell; raises NoQuorum where none does.
+        """
+        from ..journal import LIMIT_MOST, Cursor, page
+
+        cursor = Cursor.parse(after, len(self._fleet.nodes))
+        limit = options.whole("limit", limit, 1, LIMIT_MOST)
+        tally = self._run(looking.history(self._fleet, cursor.starts(), limit))
+        return page(tally, cursor, limit, self._settings.journal is not None)
+
+    def report_refusal(self, resource: str, refusal: StaleFence) -> None:
+        """Has nodes write down in the journal, if there is one, that a guard has refused a fence."""
+        if self._settings.journal is not None:
+            self._run(looking.report(self._fleet, *told_refusal(resource, refusal)))
+
+    def survey(self, pattern: str = "*", limit: int = 1000) -> list[Inspection]:
+        """What `inspect` tells, of all locks that are held now, in order of their names; at most `limit`.
+
+        In a pattern * and ? stand for anything. Many locks are asked about at a time; raises NoQuorum.
+        """
+        wanted = options.pattern(pattern), options.whole("limit", limit, 1, 100_000)
+        return inspections(self._run(looking.survey(self._fleet, *wanted)))
+
     def list(self, pattern: str = "*", limit: int = 1000) -> list[str]:
         """The names of locks that are held now, in order; at most `limit`. In a pattern * and ? stand for anything.
 
@@ -230,7 +258,7 @@ class Locker(LockerBase):
 
     def break_(self, name: str) -> None:
         """Forces a lock open on all nodes, whoever holds it, and raises its fence; raises NoQuorum."""
-        tally = self._run(redlock.break_(self._fleet, options.name(name)))
+        tally = self._run(redlock.break_(self._fleet, options.name(name), self._by(Lock._running_name())))
         self._broken(name, tally, Lock._running_name())
 
     def init_fleet(self, force: bool = False) -> float:

@@ -98,6 +98,7 @@ class RedisEngine:
             durable=settings.durable,
             quarantine=quarantine,
             node_timeout=settings.node_timeout,
+            journal=settings.journal,
         )
         self.terms = terms
         self.node_timeout = settings.node_timeout
