@@ -30,7 +30,8 @@ BELOW: dict[str, set[str]] = {
     "inspecting": {"core", *GROUND},
     "celling": {"core", *GROUND},
     "leasing": {"core", "keeping", "process", *GROUND},
-    "front": {"core", "keeping", "leasing", "process", *GROUND},
+    "onlooking": {"core", *GROUND},
+    "front": {"core", "keeping", "leasing", "onlooking", "process", *GROUND},
     "sync": {
         "sync",
         "front",
@@ -59,6 +60,7 @@ BELOW: dict[str, set[str]] = {
     },
     "connecting": {"sync", "aio", "engines", *GROUND},
     "guards": {"guards", *GROUND},
+    "observing": {"observing", "core", "guards", "", *GROUND},
     "lab": {"lab", "", *GROUND},
     **dict.fromkeys(LAB, SIMULATOR),
     **{part: {*SIMULATOR, "guards"} for part in STAGE},
