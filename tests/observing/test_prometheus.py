@@ -154,6 +154,20 @@ def test_acquires_without_success_are_counted_by_why(registry: CollectorRegistry
     assert [seen["quorumlock_node_up", ("orders", f"memory-{node}")] for node in range(3)] == [0, 0, 1]
 
 
+def test_nodes_that_do_not_decide_are_counted_by_what_locks_hear_of_them(registry: CollectorRegistry) -> None:
+    with quorumlock.connect("memory://?nodes=3", group="orders") as locks:
+        export_metrics(locks, registry, pulse=False)
+        locks.engine.servers[1].flush()
+        lease = locks.lock("a").acquire()
+        lease.extend()
+        lease.release()
+        seen = scrape(registry)
+    for cause in ("quarantine", "forgotten"):  # of the acquire, and of the extension
+        assert seen["quorumlock_node_errors_total", (cause, "orders", "memory-1")] == 1
+    assert not [labels for name, labels in seen if name.startswith("quorumlock_node") and "memory-0" in labels]
+    assert not [name for name, _ in seen if name == "quorumlock_node_up"], "nobody was asked"
+
+
 def test_refusals_of_guards_are_counted(
     registry: CollectorRegistry, locks: quorumlock.Locker, tmp_path: Path
 ) -> None:
