@@ -181,3 +181,21 @@ def test_what_a_subscriber_cannot_keep_up_with_does_not_pile_up(
     assert len(heard) <= 6
     for lease in leases:
         lease.release()
+
+
+@pytest.mark.parametrize("at", [Waiting, Acquired, GivenUp])
+def test_an_interrupt_in_a_subscriber_leaves_no_lock_behind(locks: quorumlock.Locker, at: type[Event]) -> None:
+    def interrupted(event: Event) -> None:
+        if isinstance(event, at):
+            raise KeyboardInterrupt
+
+    lease = locks.lock("a").acquire()
+    leave = locks.subscribe(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        locks.lock("b" if at is Acquired else "a").acquire(timeout=0.05)
+    leave()
+    assert not locks.lock("b").locked()
+    assert locks.inspect("a").waiters == ()
+    lease.release()
+    with locks.lock("a").acquire(timeout=5), locks.lock("b").acquire(timeout=5):
+        pass
