@@ -1,14 +1,20 @@
 """What happened, as typed values, for whoever subscribes.
 
-A subscriber is called in the thread or task where it happened. It cannot break a lock: what it raises is
-logged and dropped. With no subscriber nothing is built and nothing is called.
+A subscriber is called in the thread or task where it happened; what a keeper's thread finds out, in a thread beside
+it. It cannot break a lock: what it raises is logged and dropped. With no subscriber nothing is built and nothing is
+called.
+
+All events of one acquire, and of the lease that it led to, have the same `serial`, a number of this process; it is
+0 where nobody listened when that lock was acquired. Fields that only say more about an event are not compared.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,15 +27,25 @@ __all__ = [
     "Confirmed",
     "Event",
     "Extended",
+    "FenceRefused",
+    "GivenUp",
     "Healed",
     "Lost",
     "NodeDown",
     "NodeQuarantined",
     "NodeUp",
     "Released",
+    "ReleasedLate",
+    "RenewalFailed",
+    "Waiting",
 ]
 
 logger = logging.getLogger("quorumlock")
+
+next_serial = itertools.count(1).__next__
+
+WHYS = ("held", "timeout", "no_quorum", "interrupted", "error")
+"""Why an acquire is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +54,47 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting(Event):
+    """An acquire was refused, and begins to wait; told once. `Acquired` or `GivenUp` follows.
+
+    As far as nodes told: `remaining`, the seconds that are left of the holder's time (None: unknown, or no majority
+    could decide); `fence`, the holder's; `ahead`, how many wait in front.
+    """
+
+    name: str
+    kind: str = "mutex"
+    remaining: float | None = None
+    fence: int | None = None
+    ahead: int = 0
+    serial: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp(Event):
+    """An acquire ended without the lock. `why`: held, timeout, no_quorum, interrupted or error.
+
+    `waited` is 0 for one that was not to wait. `tally`: the votes of its last round, if there was one.
+    """
+
+    name: str
+    why: str
+    waited: float
+    tally: Tally | None = None
+    kind: str = field(default="mutex", compare=False)
+    serial: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Acquired(Event):
+    """`waited`: seconds since it was asked for. `kind`: mutex, read, write, slot, multi or leader."""
+
     name: str
     fence: int
     waited: float
     tally: Tally
+    kind: str = field(default="mutex", compare=False)
+    ttl: float = field(default=0.0, compare=False)
+    serial: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +104,31 @@ class Confirmed(Event):
     name: str
     fence: int
     nodes: int
+    serial: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Extended(Event):
+    """The lease was renewed, by its keeper or its holder. Of several locks, each is."""
+
     name: str
     fence: int
     tally: Tally
+    ttl: float = field(default=0.0, compare=False)
+    serial: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalFailed(Event):
+    """No majority could renew the lease. It is still valid, for `remaining` seconds, and is tried again."""
+
+    name: str
+    fence: int
+    remaining: float
+    why: str
+    tally: Tally | None = None
+    """The votes; None where the store itself failed."""
+    serial: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +138,42 @@ class Healed(Event):
     name: str
     fence: int
     nodes: tuple[str, ...]
+    serial: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Lost(Event):
+    """`held`: for how many seconds it was ours."""
+
     name: str
     fence: int
     reason: LossReason
+    held: float = field(default=0.0, compare=False)
+    kind: str = field(default="mutex", compare=False)
+    serial: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Released(Event):
-    """`confirmed` is false when no majority answered: the rest ends by its ttl."""
+    """`confirmed` is false when no majority answered: the rest ends by its ttl.
+
+    `held`: seconds from its acquire to its release.
+    """
 
     name: str
     fence: int
     confirmed: bool
+    held: float = field(default=0.0, compare=False)
+    kind: str = field(default="mutex", compare=False)
+    serial: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedLate(Released):
+    """It was given back `late` seconds after its validity had ended, or after it was lost: it may be another's."""
+
+    reason: LossReason | None = field(default=None, compare=False)
+    late: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +183,20 @@ class Broken(Event):
     name: str
     tally: Tally
     by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FenceRefused(Event):
+    """A guard refused a write: its resource has `seen` the fence of a newer holder.
+
+    Told to subscribers of the lease's Locker. Who writes with a `Claim` has none: `quorumlock.guards.subscribe`.
+    """
+
+    name: str
+    resource: str
+    fence: int
+    seen: int
+    serial: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,26 +226,37 @@ class Subscriber:
 class Bus:
     """Calls the subscribers of one Locker."""
 
-    __slots__ = ("_subscribers", "listening")
+    __slots__ = ("_mutex", "_subscribers", "listening", "relay")
 
     def __init__(self) -> None:
         self._subscribers: tuple[Subscriber, ...] = ()
+        self._mutex = threading.RLock()  # a signal handler may subscribe, too
         self.listening = False
         """Is anybody there? Ask before building an event."""
+        self.relay: Callable[[Callable[[Event], None], Event], None] | None = None
+        """Who decides in which thread subscribers are called; None: in the one where it happens."""
 
     def subscribe(self, callback: Callable[[Event], object]) -> Callable[[], None]:
         """Adds `callback`; what is returned takes it away again."""
         subscriber = Subscriber(callback)
-        self._subscribers = (*self._subscribers, subscriber)
-        self.listening = True
+        with self._mutex:
+            self._subscribers = (*self._subscribers, subscriber)
+            self.listening = True
 
         def unsubscribe() -> None:
-            self._subscribers = tuple(one for one in self._subscribers if one is not subscriber)
-            self.listening = bool(self._subscribers)
+            with self._mutex:
+                self._subscribers = tuple(one for one in self._subscribers if one is not subscriber)
+                self.listening = bool(self._subscribers)
 
         return unsubscribe
 
     def emit(self, event: Event) -> None:
+        if self.relay is None:
+            self.deliver(event)
+        else:
+            self.relay(self.deliver, event)
+
+    def deliver(self, event: Event) -> None:
         for subscriber in self._subscribers:
             try:
                 subscriber.callback(event)

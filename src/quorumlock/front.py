@@ -23,6 +23,7 @@ from .errors import ConfigurationError, NoQuorum, StaleFence, Unsupported
 from .events import Broken, Bus, Event, NodeQuarantined, logger
 from .keeping import KeeperBase
 from .leasing import LeaseBase
+from .onlooking import Onlooker, tell_given_up
 from .options import LockOptions, Settings
 from .process import Process, anonymous_token, token
 from .retry import DEFAULT_RETRY
@@ -84,7 +85,8 @@ class LockerBase:
     def subscribe(self, callback: Callable[[Event], object]) -> Callable[[], None]:
         """Calls `callback` with every event of this Locker; what is returned ends that.
 
-        It is called where the event happens, and should be quick. What it raises is logged and dropped.
+        It is called where the event happens, and should be quick; what the keeper's thread finds out is told in a
+        thread beside it. What it raises is logged and dropped.
         """
         return self._bus.subscribe(callback)
 
@@ -144,7 +146,7 @@ class LockBase:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r} ttl={self._options.ttl:g}>"
 
-    def _acquiring(self, timeout: float | Default | None) -> Steps[Grant]:
+    def _acquiring(self, timeout: float | Default | None, onlooker: Onlooker | None = None) -> Steps[Grant]:
         self._refuse_deadlock()
         chosen, settings = self._options, self._locker._settings
         within = chosen.timeout if timeout is Default.TIMEOUT else options.checked_timeout(timeout)
@@ -153,6 +155,8 @@ class LockBase:
             lock_delay=chosen.lock_delay, adaptive=self._locker._adaptive, kind=self._fresh_kind(),
             card=self._card(),
         )  # fmt: skip
+        if onlooker is not None:
+            wish.on_wait, wish.serial = onlooker.waits, onlooker.serial
         return waiting.obtain(self._fleet, self._locker._runner.room, wish)
 
     def _trying(self) -> Steps[Grant | None]:
@@ -161,6 +165,15 @@ class LockBase:
             self._fleet, self._name, chosen.ttl, self._locker._runner.room, fair=chosen.fair,
             lock_delay=chosen.lock_delay, kind=self._fresh_kind(), card=self._card(),
         )  # fmt: skip
+
+    def _onlooker(self) -> Onlooker:
+        """For an acquire, while somebody listens."""
+        return Onlooker(self._locker._bus, self._fleet, self._name.strip("{}"), self._kind.word)
+
+    def _not_tried(self, error: BaseException | None) -> None:
+        """Tells of a try without success; no error: it is held."""
+        if self._locker._bus.listening:
+            tell_given_up(self._locker._bus, self._name.strip("{}"), self._kind.word, error)
 
     def _fresh_kind(self) -> Kind:
         """For one acquisition. Those of a semaphore begin with different slots, so that they rarely meet."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .core.keeper import DUE_FIRST, Roster
 from .core.redlock import Grant
+from .core.votes import Tally
 from .errors import LockError, LossReason
 from .events import logger
 from .process import Process
@@ -63,6 +64,11 @@ class Hold(LeaseRef):
         lease = self()
         if lease is not None:
             lease._fate = LossReason.UNREACHABLE
+
+    def failed(self, tally: Tally | None, error: Exception | None = None) -> None:
+        lease = self()
+        if lease is not None:
+            lease._not_renewed(tally, error)
 
     def expire(self) -> None:
         lease = self()

@@ -12,8 +12,20 @@ from .core.keeper import DUE_FIRST
 from .core.redlock import Grant
 from .core.requests import Release
 from .core.votes import Tally
-from .errors import ConfigurationError, LeaseClosed, LeaseLost, LossReason
-from .events import Acquired, Confirmed, Extended, Healed, Lost, Released, logger
+from .errors import ConfigurationError, LeaseClosed, LeaseLost, LossReason, StaleFence
+from .events import (
+    Acquired,
+    Confirmed,
+    Extended,
+    FenceRefused,
+    Healed,
+    Lost,
+    Released,
+    ReleasedLate,
+    RenewalFailed,
+    logger,
+    next_serial,
+)
 from .keeping import NOT_KEPT, Hold, collected
 from .options import LockOptions
 from .process import Process
@@ -43,6 +55,8 @@ class LeaseBase(Generic[EventT]):
     """How often a reentrant lock was entered and not left."""
     _fate = LossReason.EXPIRED
     """Why it is lost, should its time run out."""
+    _ended_at: float | None = None
+    """When its holder began to give it back, if anybody listened."""
     _owner_gone: Callable[[], bool] | None = None
 
     def __init__(self, locker: LockerBase, grant: Grant, chosen: LockOptions) -> None:
@@ -60,11 +74,8 @@ class LeaseBase(Generic[EventT]):
         else:
             self._hold = self._held(grant)
             locker._keeper.watch(self._hold)
-        bus = locker._bus
-        if bus.listening:
-            if grant.confirmed:
-                bus.emit(Confirmed(grant.name, grant.fence, grant.confirmed))
-            bus.emit(Acquired(grant.name, grant.fence, locker._fleet.clock() - grant.asked_at, grant.tally))
+        if locker._bus.listening:
+            self._tell_acquired()
 
     def _held(self, grant: Grant) -> Hold:
         """What its keeper is to care for."""
@@ -188,7 +199,9 @@ class LeaseBase(Generic[EventT]):
             if self._event is not None:
                 self._event.set()
         if self._locker._bus.listening:
-            self._locker._bus.emit(Lost(self.name, self.fence, reason))
+            grant = self._grant
+            held = self._locker._fleet.clock() - grant.since
+            self._locker._bus.emit(Lost(self.name, self.fence, reason, held, grant.kind, grant.serial))
         if self._options.on_lost is not None:
             self._call_back()
 
@@ -245,20 +258,23 @@ class LeaseBase(Generic[EventT]):
             raise ConfigurationError(f"ttl={seconds:g} and lock_delay are more than max_ttl together")
         if self._further:
             return self._extending_all(seconds)
-        return waiting.extend_or_lose(self._locker._fleet, self._hold.grant, seconds)
+        on_doubt = self._not_renewed if self._locker._bus.listening else None
+        return waiting.extend_or_lose(self._locker._fleet, self._hold.grant, seconds, on_doubt)
 
     def _extending_all(self, seconds: float) -> Steps[Extension]:
         """One lock after the other: what is lost of one is lost of all."""
+        on_doubt = self._not_renewed if self._locker._bus.listening else None
         for hold in (*self._further, self._hold):
-            extension = yield from waiting.extend_or_lose(self._locker._fleet, hold.grant, seconds)
+            extension = yield from waiting.extend_or_lose(self._locker._fleet, hold.grant, seconds, on_doubt)
         return extension
 
     def _extended(self, extension: Extension) -> None:
         bus = self._locker._bus
         if bus.listening:
-            bus.emit(Extended(self.name, self.fence, extension.tally))
+            grant = self._grant
+            bus.emit(Extended(self.name, self.fence, extension.tally, self._hold.grant.ttl, grant.serial))
             if extension.healed:
-                bus.emit(Healed(self.name, self.fence, extension.healed))
+                bus.emit(Healed(self.name, self.fence, extension.healed, grant.serial))
 
     def _reschedule(self) -> None:
         """The holder has extended it, or tried to, perhaps to an earlier end than its keeper knows."""
@@ -272,6 +288,8 @@ class LeaseBase(Generic[EventT]):
         healed = any(hold.grant.healed for hold in (self._hold, *self._further))
         tally = None if healed or grant.names or grant.ticket else grant.tally
         fleet, room, chosen = self._locker._fleet, grant.room, self._options
+        if self._locker._bus.listening:
+            self._ended_at = fleet.clock()
         stay = chosen.at_least - (fleet.clock() - grant.since) if chosen.at_least else 0.0
         known = room is not None and not chosen.fair and room.contended(grant.line or grant.name)
         locker = room.id if room is not None and known else ""
@@ -287,12 +305,14 @@ class LeaseBase(Generic[EventT]):
         if (room := self._grant.room) is not None:
             room.freed(self._grant, any(answer is not None and answer.place for answer in tally.answers))
         if self._locker._bus.listening:
-            self._locker._bus.emit(Released(self.name, self.fence, tally.won))
+            self._tell_released(tally.won)
 
     def _given_up(self) -> None:
         """It could not be given back: whether it is free, nodes have to tell."""
         if (room := self._grant.room) is not None:
             room.ended(self._grant)
+        if self._locker._bus.listening:
+            self._tell_released(False)
 
     def _unreleased(self, error: Exception) -> None:
         """A release that failed where there is something more important to raise."""
@@ -302,6 +322,39 @@ class LeaseBase(Generic[EventT]):
         """What to raise at the end of a block whose body succeeded."""
         self._notice()
         return self._loss() if self._reason is not None else None
+
+    # What onlookers are told; called only while there are any.
+
+    def _tell_acquired(self) -> None:
+        grant, bus = self._grant, self._locker._bus
+        if not grant.serial:
+            grant.serial = next_serial()
+        if grant.confirmed:
+            bus.emit(Confirmed(grant.name, grant.fence, grant.confirmed, grant.serial))
+        waited = self._locker._fleet.clock() - grant.asked_at
+        bus.emit(Acquired(grant.name, grant.fence, waited, grant.tally, grant.kind, grant.ttl, grant.serial))
+
+    def _tell_released(self, confirmed: bool) -> None:
+        grant = self._grant
+        at = self._locker._fleet.clock() if self._ended_at is None else self._ended_at
+        late = at - self._valid_until()
+        known = (self.name, self.fence, confirmed, at - grant.since, grant.kind, grant.serial)
+        if self._reason is not None or late >= 0:
+            self._locker._bus.emit(ReleasedLate(*known, self._reason or self._fate, max(0.0, late)))
+        else:
+            self._locker._bus.emit(Released(*known))
+
+    def _not_renewed(self, tally: Tally | None, error: Exception | None = None) -> None:
+        bus, left = self._locker._bus, self.remaining()
+        if bus.listening and left > 0:
+            why = str(error) if tally is None else tally.describe()
+            bus.emit(RenewalFailed(self.name, self.fence, left, why, tally, self._grant.serial))
+
+    def _refused(self, stale: StaleFence) -> None:
+        """A guard found its fence to be of the past."""
+        bus = self._locker._bus
+        if bus.listening:
+            bus.emit(FenceRefused(self.name, self.resource, stale.fence, stale.seen, self._grant.serial))
 
 
 LeaseT = TypeVar("LeaseT", bound=LeaseBase[Any])
@@ -316,4 +369,6 @@ def downgraded(lease: LeaseT, grant: Grant | None, leased: Callable[[Grant], Lea
     lease._freed = True
     if grant.room is not None:
         grant.room.freed(lease._grant, others=False)
+    if lease._locker._bus.listening:
+        lease._tell_released(True)
     return leased(grant)

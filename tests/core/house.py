@@ -7,6 +7,7 @@ from quorumlock.core.keeper import Roster, tend
 from quorumlock.core.redlock import Grant
 from quorumlock.core.renewal import Extension
 from quorumlock.core.requests import Extend
+from quorumlock.core.votes import Tally
 from quorumlock.errors import LossReason
 
 from .driver import World, only
@@ -21,6 +22,7 @@ class Lease:
         self.fate = LossReason.EXPIRED
         self.due_at = grant.valid_until - (grant.ttl * 2 / 3 if keep else 0)
         self.told: list[Extension | LossReason] = []
+        self.failures: list[Tally | Exception | None] = []
 
     def renewable(self, now: float) -> bool:
         return self.keep
@@ -31,6 +33,9 @@ class Lease:
 
     def doubt(self) -> None:
         self.fate = LossReason.UNREACHABLE
+
+    def failed(self, tally: Tally | None, error: Exception | None = None) -> None:
+        self.failures.append(error if tally is None else tally)
 
     def expire(self) -> None:
         self.lost(self.fate)

@@ -31,7 +31,8 @@ BELOW: dict[str, set[str]] = {
     "celling": {"core", *GROUND},
     "journal": {"core", *GROUND},
     "leasing": {"core", "keeping", "process", *GROUND},
-    "front": {"core", "keeping", "leasing", "process", *GROUND},
+    "onlooking": {"core", *GROUND},
+    "front": {"core", "keeping", "leasing", "onlooking", "process", *GROUND},
     "sync": {
         "sync",
         "front",
@@ -63,6 +64,7 @@ BELOW: dict[str, set[str]] = {
     "connecting": {"sync", "aio", "engines", *GROUND},
     "guards": {"guards", *GROUND},
     "doctoring": {"doctoring", "engines", "core", "runners.visits", *GROUND},
+    "observing": {"observing", "core", "guards", "", *GROUND},
     "lab": {"lab", "", *GROUND},
     **dict.fromkeys(LAB, SIMULATOR),
     **{part: {*SIMULATOR, "guards"} for part in STAGE},

@@ -27,14 +27,28 @@ class AsyncLock(LockBase):
         """
         if (again := self._reentered()) is not None:
             return cast(AsyncLease, again)
-        return self._leased(await self._locker._run(self._acquiring(timeout)))
+        onlooker = self._onlooker() if self._locker._bus.listening else None
+        try:
+            grant = await self._locker._run(self._acquiring(timeout, onlooker))
+        except BaseException as error:
+            if onlooker is not None:
+                onlooker.gave_up(error)
+            raise
+        return self._leased(grant)
 
     async def try_acquire(self) -> AsyncLease | None:
         """Tries once: a lease, or None if somebody holds it; raises NoQuorum if nobody can tell."""
         if (again := self._reentered()) is not None:
             return cast(AsyncLease, again)
-        grant = await self._locker._run(self._trying())
-        return None if grant is None else self._leased(grant)
+        try:
+            grant = await self._locker._run(self._trying())
+        except BaseException as error:
+            self._not_tried(error)
+            raise
+        if grant is None:
+            self._not_tried(None)
+            return None
+        return self._leased(grant)
 
     async def _unless_busy(self) -> AsyncLease | None:
         """For the decorator: a lease that its task owns, or None if the lock is busy."""

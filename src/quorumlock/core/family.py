@@ -237,7 +237,7 @@ def downgrade(fleet: Fleet, grant: Grant) -> Steps[Grant | None]:
         if tally.won and fleet.clock() < min(until, grant.valid_until):
             return Grant(
                 grant.name, token, grant.fence, ttl, until, tally, grant.route, asked_at=started_at,
-                exclusive=False, lock_delay=grant.lock_delay, since=started_at, room=grant.room,
+                exclusive=False, lock_delay=grant.lock_delay, since=started_at, room=grant.room, kind=Read.word,
             )  # fmt: skip
     except BaseException:
         yield from _release_both(fleet, grant, token)

@@ -24,6 +24,7 @@ from .effects import Sleep, Steps
 from .fleet import Fleet
 from .redlock import Grant, release
 from .renewal import Extension, pause_before, renew
+from .votes import Tally
 
 CHUNK = 50
 """Leases in one message. A server is busy with so many for about as long as with ten acquires."""
@@ -53,6 +54,9 @@ class Charge(Protocol):
 
     def doubt(self) -> None:
         """Nobody could tell; it is asked again."""
+
+    def failed(self, tally: Tally | None, error: Exception | None = None) -> None:
+        """For onlookers, when that has been taken care of: by which votes nobody could tell, or what was raised."""
 
     def expire(self) -> None:
         """Its time has run out; it knows why."""
@@ -198,10 +202,13 @@ def tend(fleet: Fleet, roster: Roster) -> Steps[None]:
                     due.append(charge)
             if due:
                 yield from _renew(fleet, roster, due)
-        except BaseException:
-            for charge in chunk + due:
-                if not charge.grant.over:
-                    _later(fleet, roster, charge)
+        except BaseException as error:
+            again = [charge for charge in chunk + due if not charge.grant.over]
+            for charge in again:
+                _later(fleet, roster, charge)
+            if isinstance(error, Exception):
+                for charge in due:
+                    charge.failed(None, error)
             raise
         now = fleet.clock()
         if roster.behind(now):
@@ -221,6 +228,7 @@ def _renew(fleet: Fleet, roster: Roster, charges: list[Charge]) -> Steps[None]:
         elif extension.reason is None:
             _later(fleet, roster, charge)
             charges.pop()
+            charge.failed(extension.tally)
         else:
             charges.pop()
             if not grant.over and any(extension.tally.granted()):

@@ -75,6 +75,9 @@ class Grant:
     """All names that its token may have been set for, if not only its own."""
     parts: tuple[Grant, ...] = ()
     """If it is of several locks: one for each."""
+    kind: str = "mutex"
+    serial: int = 0
+    """By which onlookers know it; 0: there were none."""
 
 
 @dataclass(slots=True)
@@ -97,6 +100,12 @@ class Refusal:
         waits = sorted(a.wait_ms for a in self.tally.answers if a and a.cause is Cause.HELD)
         free = len(self.tally.answers) - len(waits)
         return waits[max(0, min(self.tally.needed - free, len(waits)) - 1)] if waits else 0
+
+    @property
+    def holder(self) -> int | None:
+        """The fence of who has it, if a majority names the same."""
+        fences = [a.fence for a in self.tally.answers if a is not None and a.cause is Cause.HELD]
+        return next((one for one in fences if one and fences.count(one) >= self.tally.needed), None)
 
     @property
     def place(self) -> int:
@@ -195,6 +204,7 @@ def acquire(
                 grant = Grant(
                     name, token, fence, ttl, until, tally, route, raised, asked_at=started_at,
                     lock_delay=lock_delay, since=started_at, ticket="" if ticket is None else ticket.member,
+                    kind=kind.word,
                 )  # fmt: skip
                 if not kind.plain:
                     kind.describe(grant)

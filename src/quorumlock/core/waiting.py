@@ -20,6 +20,8 @@ Nothing is polled that can be announced:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..errors import AcquireTimeout, LeaseLost, LockHeld, LossReason, NoQuorum, NotAcquired
 from ..retry import Retry
 from .effects import Listen, Round, Route, Sleep, Steps, Wait
@@ -48,7 +50,10 @@ NAP = 60.0
 class Wish:
     """What somebody wants, and how long to wait for it."""
 
-    __slots__ = ("adaptive", "card", "fair", "kind", "lock_delay", "name", "patience", "retry", "timeout", "ttl")
+    __slots__ = (
+        "adaptive", "card", "fair", "kind", "lock_delay", "name", "on_wait", "patience", "retry", "serial",
+        "timeout", "ttl",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -63,6 +68,8 @@ class Wish:
         adaptive: bool = False,
         kind: Kind = ALONE,
         card: str = "",
+        on_wait: Callable[[float | None, int | None, int], object] | None = None,
+        serial: int = 0,
     ) -> None:
         self.name = name
         self.ttl = ttl
@@ -76,6 +83,15 @@ class Wish:
         self.card = card
         self.adaptive = adaptive
         """Poll a lock that is held as seldom as seems right, instead of as `retry` says."""
+        self.on_wait = on_wait
+        """Called once, if it has to wait: the seconds left to the holder, its fence, and how many are ahead."""
+        self.serial = serial
+
+    def waits(self, remaining: float | None, fence: int | None, ahead: int) -> None:
+        """It has to wait: tells whoever wants to know, once."""
+        tell, self.on_wait = self.on_wait, None
+        if tell is not None:
+            tell(remaining, fence, ahead)
 
     @property
     def alone(self) -> bool:
@@ -143,6 +159,7 @@ def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
         )  # fmt: skip
         if outcome.won:  # no call here: an interrupt would find a lock that nobody knows of
             outcome.asked_at = started_at
+            outcome.serial = wish.serial
             return outcome
         if shown is not None:
             ticket = shown._replace(again=True)
@@ -161,6 +178,8 @@ def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
         if until is not None and until <= now:
             raise given_up(name, outcome, f"within {timeout:g} s", timeout)
         if outcome.busy:
+            if wish.on_wait is not None:
+                wish.waits(outcome.wait_ms / 1000 or None, outcome.holder, outcome.place)
             if ticket is None and not room.deaf:
                 # First: who waits has subscriptions made, and is called by those that come too late for this.
                 ticket = _ticket(fleet, room, wish, watch, started_at, pause)
@@ -184,6 +203,8 @@ def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
                 pause = min(pause, outcome.wait_ms / 1000 + 0.002 + STAND_BACK * (outcome.place + fleet.random()))
         elif until is None and broken_since is not None and now - broken_since + pause >= wish.patience:
             raise given_up(name, outcome, f"for {wish.patience:g} s (patience)", timeout)
+        if wish.on_wait is not None:
+            wish.waits(None, None, 0)
         yield Wait(watch, min(pause, _left(until, now), NAP))
         if watch.rung and not watch.called:
             yield Wait(watch, LINGER, fleet.majority)
@@ -209,6 +230,9 @@ def _stand_in_line(
             outcome = Refusal(fleet.tally(), busy=since is None, linger=False, why=why)
             how = f"within {wish.timeout:g} s (this process has it, or others of it wait before us)"
             raise given_up(wish.name, outcome, how, wish.timeout)
+        if wish.on_wait is not None:
+            held = room.held.get(wish.name) if held_until else None
+            wish.waits(held_until - now if held_until else None, None if held is None else held.fence, 0)
         yield Wait(watch, min(held_until - now if contends else NAP, _left(until, now), NAP))
         watch.arm()
 
@@ -339,8 +363,13 @@ def remedies(tally: Tally) -> str:
     return "".join(f". {remedy}" for remedy, against in REMEDIES.items() if causes & against)
 
 
-def extend_or_lose(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:
-    """Rounds of renewal while validity lasts; raises LeaseLost, with the reason the nodes gave."""
+def extend_or_lose(
+    fleet: Fleet, grant: Grant, ttl: float, on_doubt: Callable[[Tally], object] | None = None
+) -> Steps[Extension]:
+    """Rounds of renewal while validity lasts; raises LeaseLost, with the reason the nodes gave.
+
+    `on_doubt` is called after each round in which nobody could tell.
+    """
     fate = LossReason.EXPIRED
     while True:
         extension = yield from extend(fleet, grant, ttl)
@@ -352,6 +381,8 @@ def extend_or_lose(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:
             pause = pause_before(fleet, fleet.node_timeout, left)
             fate = LossReason.UNREACHABLE
             if pause < left:
+                if on_doubt is not None:
+                    on_doubt(extension.tally)
                 yield Sleep(pause)
                 continue
         if reason in (None, LossReason.EXPIRED):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .base import MAX_FENCE, Claim, Fenced
+from .base import MAX_FENCE, Claim, Fenced, subscribe
 
 if TYPE_CHECKING:
     from .file import AsyncFileGuard, FileGuard
@@ -43,6 +43,7 @@ __all__ = [
     "SQLFences",
     "SQLGuard",
     "fencing_headers",
+    "subscribe",
 ]
 
 _HOMES = {

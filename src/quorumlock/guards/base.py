@@ -11,10 +11,12 @@ Rules of all guards:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, StaleFence
+from ..events import Bus, Event, FenceRefused
 
 MAX_FENCE = 2**53
 """The largest number that JSON, JavaScript, Lua and floating point all keep exactly."""
@@ -65,3 +67,24 @@ def claim(lease: Fenced, longest: int | None = None) -> tuple[str, int]:
             f"the resource {resource[:40]!r}… has {len(resource)} characters; this guard stores {longest}"
         )
     return resource, fence
+
+
+_bus = Bus()
+
+
+def subscribe(callback: Callable[[Event], object]) -> Callable[[], None]:
+    """Calls `callback` with a FenceRefused for every `Claim` that a guard of this process refuses.
+
+    What is returned ends that. It is for services; of a lease that is refused, subscribers of its Locker are told.
+    """
+    return _bus.subscribe(callback)
+
+
+def refused(lease: Fenced, stale: StaleFence) -> StaleFence:
+    """Tells whoever listens that a guard refuses; gives the error to raise."""
+    tell = getattr(lease, "_refused", None)
+    if tell is not None:
+        tell(stale)
+    elif _bus.listening:
+        _bus.emit(FenceRefused(lease.resource, lease.resource, stale.fence, stale.seen))
+    return stale

@@ -41,7 +41,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 from ..errors import ConfigurationError, EngineError, EngineTimeout, StaleFence, Unsupported
-from .base import Claim, Fenced, claim
+from .base import Claim, Fenced, claim, refused
 
 RESOURCE_LONGEST = 1100
 """Characters. A lock's name has up to 1024 bytes, and a semaphore puts `#slot` behind it."""
@@ -240,22 +240,28 @@ class _Files:
         finally:
             os.close(fd)
 
-    def _enter(self, lease: Fenced) -> None:
+    @contextlib.contextmanager
+    def _admitted(self, lease: Fenced) -> Iterator[None]:
+        """Under the lock, unless the lease is refused; who listens is told when it is free again."""
         resource, fence = claim(lease, RESOURCE_LONGEST)
-        with self._locked():
-            self._admit(resource, fence)
+        try:
+            with self._locked():
+                self._admit(resource, fence)
+                yield
+        except StaleFence as stale:
+            raise refused(lease, stale) from None
+
+    def _enter(self, lease: Fenced) -> None:
+        with self._admitted(lease):
+            pass
 
     def _begin(self, lease: Fenced) -> _Draft:
-        resource, fence = claim(lease, RESOURCE_LONGEST)
-        with self._locked():
-            self._admit(resource, fence)
+        with self._admitted(lease):
             return self._draft()
 
     def _commit(self, draft: _Draft, lease: Fenced) -> None:
-        resource, fence = claim(lease, RESOURCE_LONGEST)
         draft.finish()
-        with self._locked():
-            self._admit(resource, fence)
+        with self._admitted(lease):
             draft.take_after(self.path)
             os.rename(draft.path, self.path)
             self._flush_folder()

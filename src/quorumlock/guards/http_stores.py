@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import ConfigurationError, StaleFence
-from .base import Claim, claim
+from .base import Claim, claim, refused
 
 if TYPE_CHECKING:
     import redis.asyncio
@@ -89,9 +89,8 @@ class MemoryFences:
     def _admit(self, resource: str, fence: int) -> None:
         seen = self._marks.get(resource, 0)
         if fence < seen:
-            raise StaleFence(
-                f"{resource!r} has seen fence {seen}; {fence} is of an earlier holder", fence=fence, seen=seen
-            )
+            message = f"{resource!r} has seen fence {seen}; {fence} is of an earlier holder"
+            raise refused(Claim(resource, fence), StaleFence(message, fence=fence, seen=seen))
         if fence > seen:
             self._marks[resource] = fence
             if resource in self._rooms:

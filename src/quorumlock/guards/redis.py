@@ -37,7 +37,7 @@ import redis.asyncio
 from redis.exceptions import NoScriptError, ResponseError
 
 from ..errors import ConfigurationError, EngineError, LockError, StaleFence
-from .base import Fenced, claim
+from .base import Fenced, claim, refused
 
 RESOURCE_LONGEST = 1100
 """Characters. A lock's name has up to 1024 bytes, and a semaphore puts `#slot` behind it."""
@@ -88,6 +88,7 @@ class _Call:
     args: Sequence[Value]
     resource: str
     fence: int
+    lease: Fenced
 
     @property
     def arguments(self) -> tuple[Key | Value, ...]:
@@ -99,7 +100,7 @@ class _Call:
         if stale := _STALE.fullmatch(told):
             seen = int(stale[1])
             message = f"{self.resource!r} has seen fence {seen}; {self.fence} is of an earlier holder"
-            return StaleFence(message, fence=self.fence, seen=seen)
+            return refused(self.lease, StaleFence(message, fence=self.fence, seen=seen))
         if told.startswith("BADMARK"):
             return EngineError(f"the key {self.keys[0]!r} is the mark of {self.resource!r}, but holds no fence")
         return None
@@ -132,7 +133,7 @@ class _Calls:
         keys = list(keys)
         if any(key == mark or (isinstance(key, str) and key.encode(errors="replace") == mark) for key in keys):
             raise ConfigurationError(f"the key {mark!r} is where the guard keeps its mark")
-        return _Call(script, [mark, *keys], [fence, self._mark_ttl_ms, *args], resource, fence)
+        return _Call(script, [mark, *keys], [fence, self._mark_ttl_ms, *args], resource, fence, lease)
 
     def _set(self, lease: Fenced, key: Key, value: Value, ex: int | None, px: int | None) -> _Call:
         if ex is not None and px is not None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from _queue import Empty, SimpleQueue  # what `queue` gives, without importing all of it
 from collections.abc import Callable
 from typing import Any
 
 from ..core.fleet import Fleet
 from ..core.keeper import NEVER, Roster, tend
-from ..events import logger
+from ..events import Bus, Event, logger
 from ..keeping import Hold, KeeperBase
+from .messenger import Messenger
 
 LONGEST_NAP = 1.0
 """A thread sleeps by a clock that stands still while the machine is suspended; leases go by one that does not."""
@@ -31,6 +33,7 @@ class Keeper(KeeperBase):
         self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._caller: threading.Thread | None = None
+        self._messenger = Messenger()
         self._starting = threading.RLock()
         self._working = threading.Lock()
         self._asking = threading.Lock()
@@ -62,6 +65,26 @@ class Keeper(KeeperBase):
         self._caller = self._started(self._caller, self._call, "quorumlock-on-lost")
         self._calls.put(callback)
 
+    def tell(self, deliver: Callable[[Event], None], event: Event) -> None:
+        """Tells of an event here, or in a thread beside the keeper's, and not the one in which `call` does."""
+        if threading.current_thread() is self._thread:
+            self._messenger.tell(deliver, event)
+        else:
+            deliver(event)
+
+    def relay_for(self, bus: Bus) -> None:
+        """Lets what happens in the keeper's thread be told beside it; the bus does not keep the keeper alive."""
+        known = weakref.ref(self)
+
+        def relay(deliver: Callable[[Event], None], event: Event) -> None:
+            keeper = known()
+            if keeper is None:
+                deliver(event)
+            else:
+                keeper.tell(deliver, event)
+
+        bus.relay = relay
+
     def stop(self) -> None:
         """Leases are not renewed any more; the thread ends with the last of them."""
         self.closing = True
@@ -91,6 +114,7 @@ class Keeper(KeeperBase):
         finally:
             self._working.release()
             self._calls.put(None)
+            self._messenger.end()
 
     def _tend(self) -> None:
         steps = tend(self._fleet, self.roster)

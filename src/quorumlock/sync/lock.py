@@ -27,7 +27,13 @@ class Lock(LockBase):
         """
         if (again := self._reentered()) is not None:
             return cast(Lease, again)
-        grant = self._locker._run(self._acquiring(timeout))
+        onlooker = self._onlooker() if self._locker._bus.listening else None
+        try:
+            grant = self._locker._run(self._acquiring(timeout, onlooker))
+        except BaseException as error:
+            if onlooker is not None:
+                onlooker.gave_up(error)
+            raise
         try:
             return self._leased(grant)
         except BaseException:  # an interrupt, just before anybody could have released it
@@ -38,8 +44,13 @@ class Lock(LockBase):
         """Tries once: a lease, or None if somebody holds it; raises NoQuorum if nobody can tell."""
         if (again := self._reentered()) is not None:
             return cast(Lease, again)
-        grant = self._locker._run(self._trying())
+        try:
+            grant = self._locker._run(self._trying())
+        except BaseException as error:
+            self._not_tried(error)
+            raise
         if grant is None:
+            self._not_tried(None)
             return None
         try:
             return self._leased(grant)

@@ -43,6 +43,7 @@ class Locker(LockerBase):
         self._run = self._runner.run
         self._keeper: Keeper
         self._employ(Keeper(self._fleet, self._run))
+        self._keeper.relay_for(self._bus)
         weakref.finalize(self, self._keeper.stop).atexit = False
         weakref.finalize(self, self._runner.deafen).atexit = False
 

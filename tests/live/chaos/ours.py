@@ -35,6 +35,7 @@ class Ours:
         """A Lease, or an AsyncLease."""
         self._locks = self._connect(urls, SETTINGS | canaries.options())
         self._locks.subscribe(self._told)
+        self._locks._bus.relay = None  # where it happens: a loss is written down before what is left is freed
         self._name = name
         self._record = record
         self._draw = draw

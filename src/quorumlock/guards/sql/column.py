@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import ConfigurationError
-from ..base import Fenced, claim
+from ..base import Fenced, claim, refused
 from . import defining, names
 from .faults import about, meaning
 from .links import Link
@@ -60,7 +60,7 @@ class RowGuard:
             )
         seen = yield from self._explained(self._seen(link, key))
         if seen > fence:
-            raise stale(resource, fence, seen)
+            raise refused(lease, stale(resource, fence, seen))
         if seen == fence and link.dialect == "mysql":
             return  # the row is as it was to become: MySQL counts what changes, not what matches
         raise LookupError(f"no row of {self.table!r} with {self.key} = {key!r} was there to be written to")

@@ -20,7 +20,7 @@ import hashlib
 from typing import Any
 
 from ...errors import ConfigurationError, StaleFence, VersionConflict
-from ..base import Fenced, claim
+from ..base import Fenced, claim, refused
 from . import defining, names
 from .faults import meaning
 from .links import Link
@@ -92,7 +92,7 @@ class TableGuard:
         now = " FOR UPDATE" if link.dialect == "mysql" else ""  # or it would tell what its view knows
         answer = yield self._query(link, f"SELECT fence FROM {{table}} WHERE resource = :resource{now}", parameters)
         seen = answer.rows[0][0] if answer.rows else 0  # somebody has just removed the row
-        raise stale(resource, fence, seen) if seen > fence else old_view(resource)
+        raise refused(lease, stale(resource, fence, seen)) if seen > fence else old_view(resource)
 
     def _admitting(self, link: Link, lease: Fenced) -> Steps[None]:
         self._together(link)

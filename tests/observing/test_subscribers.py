@@ -1,0 +1,201 @@
+"""Subscribers cannot break a lock: not by what they raise, nor by being slow, leaving, or locking something."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import quorumlock
+from quorumlock import LossReason
+from quorumlock.engines.memory import MemoryEngine
+from quorumlock.events import Acquired, Event, Extended, GivenUp, Lost, Waiting
+from quorumlock.sync import messenger
+from tests.contract.stage import Stage, case, held
+
+
+@pytest.fixture
+def locks() -> Iterator[quorumlock.Locker]:
+    with quorumlock.connect("memory://") as locker:
+        yield locker
+
+
+def comes(condition: Callable[[], object], within: float = 10.0) -> bool:
+    end = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+@case
+async def test_one_that_raises_at_everything_changes_nothing(stage: Stage) -> None:
+    holders, locks = await stage.connect(), await stage.connect()
+    heard: list[type[Event]] = []
+
+    def raises(event: Event) -> None:
+        heard.append(type(event))
+        raise RuntimeError("in a subscriber")
+
+    locks.subscribe(raises)
+    holder = await held(holders.lock("a", ttl=1))
+    waiter = asyncio.create_task(locks.lock("a", ttl=0.6).acquire(timeout=20))
+    assert await stage.until(lambda: Waiting in heard)
+    await holder.release()
+    lease = await waiter
+    assert await stage.until(lambda: heard.count(Extended) > 1)
+    lease.check()
+    await lease.release()
+    assert set(stage.ground.holders("a")) == {None} or await stage.until(
+        lambda: set(stage.ground.holders("a")) == {None}
+    )
+
+
+@case
+async def test_one_that_leaves_while_it_is_told_is_not_told_again(stage: Stage) -> None:
+    locks = await stage.connect()
+    heard: list[Event] = []
+
+    def once(event: Event) -> None:
+        heard.append(event)
+        leave()
+
+    leave = locks.subscribe(once)
+    await (await held(locks.lock("a", ttl=1))).release()
+    assert [type(event) for event in heard] == [Acquired]
+
+
+def test_one_that_uses_the_locker_gets_what_it_asks_for(locks: quorumlock.Locker) -> None:
+    """At every event of an acquire: also while somebody stands in line, and from the keeper's news."""
+    taken: list[type[Event]] = []
+    busy = threading.local()
+
+    def locks_too(event: Event) -> None:
+        if not getattr(busy, "inside", False):
+            busy.inside = True
+            with locks.lock(f"about {type(event).__name__}"):
+                taken.append(type(event))
+            busy.inside = False
+
+    lease = locks.lock("a", ttl=0.5).acquire()
+    locks.subscribe(locks_too)
+    with pytest.raises(quorumlock.AcquireTimeout):
+        locks.lock("a").acquire(timeout=0.05)
+    assert comes(lambda: Extended in taken)
+    lease.release()
+    assert {Waiting, GivenUp, Extended} <= set(taken)
+
+
+def test_one_that_hangs_holds_up_no_renewal(locks: quorumlock.Locker) -> None:
+    stuck, free = threading.Event(), threading.Event()
+
+    def hangs(event: Event) -> None:
+        if isinstance(event, Extended):
+            stuck.set()
+            free.wait(30)
+
+    leases = [locks.lock(name, ttl=0.5).acquire() for name in "abc"]
+    locks.subscribe(hangs)
+    try:
+        assert stuck.wait(10)
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            for lease in leases:
+                lease.check()
+            time.sleep(0.02)
+    finally:
+        free.set()
+    for lease in leases:
+        lease.release()
+
+
+def test_one_that_hangs_keeps_nobody_from_being_told_of_a_loss(locks: quorumlock.Locker) -> None:
+    stuck, free, lost = threading.Event(), threading.Event(), threading.Event()
+
+    def hangs(_: Event) -> None:
+        if threading.current_thread().name == "quorumlock-events":
+            stuck.set()
+            free.wait(30)
+
+    assert isinstance(locks.engine, MemoryEngine)
+    locks.subscribe(hangs)
+    lease = locks.lock("a", keep=False, on_lost=lambda _: lost.set()).acquire()
+    kept = locks.lock("b").acquire()
+    try:
+        locks.engine.clock.advance(6)  # the other is renewed: that is told
+        assert stuck.wait(10)
+        locks.engine.clock.advance(6)
+        assert lost.wait(10)
+        assert lease.lost.is_set()
+        with pytest.raises(quorumlock.LeaseLost) as gone:
+            lease.check()
+        assert gone.value.reason is LossReason.EXPIRED
+    finally:
+        free.set()
+    kept.release()
+
+
+def test_what_the_keeper_finds_out_is_told_in_order_and_before_the_end(locks: quorumlock.Locker) -> None:
+    story: list[tuple[Event, str]] = []
+    locks.subscribe(lambda event: story.append((event, threading.current_thread().name)))
+    assert isinstance(locks.engine, MemoryEngine)
+    lease = locks.lock("a", max_hold=15).acquire()
+    for _ in range(2):
+        locks.engine.clock.advance(6)
+        assert comes(lambda: lease.remaining() > 9)
+    locks.engine.clock.advance(12)
+    locks.close()
+    assert comes(lambda: isinstance(story[-1][0], Lost))
+    assert [type(event) for event, _ in story] == [Acquired, Extended, Extended, Lost]
+    assert {where for event, where in story if isinstance(event, Extended)} == {"quorumlock-events"}
+
+
+def test_what_a_subscriber_cannot_keep_up_with_does_not_pile_up(
+    locks: quorumlock.Locker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(messenger, "BEHIND_MOST", 5)
+    stuck, free = threading.Event(), threading.Event()
+    heard: list[Event] = []
+
+    def slow(event: Event) -> None:
+        if isinstance(event, Extended):
+            stuck.set()
+            free.wait(30)
+            heard.append(event)
+
+    assert isinstance(locks.engine, MemoryEngine)
+    leases = [locks.lock(str(number)).acquire() for number in range(20)]
+    locks.subscribe(slow)
+    try:
+        locks.engine.clock.advance(6)
+        assert stuck.wait(10)
+        assert comes(lambda: all(lease.remaining() > 9 for lease in leases))
+        assert comes(lambda: "5 events behind" in caplog.text)
+    finally:
+        free.set()
+    assert comes(lambda: len(heard) >= 5)
+    assert len(heard) <= 6
+    for lease in leases:
+        lease.release()
+
+
+@pytest.mark.parametrize("at", [Waiting, Acquired, GivenUp])
+def test_an_interrupt_in_a_subscriber_leaves_no_lock_behind(locks: quorumlock.Locker, at: type[Event]) -> None:
+    def interrupted(event: Event) -> None:
+        if isinstance(event, at):
+            raise KeyboardInterrupt
+
+    lease = locks.lock("a").acquire()
+    leave = locks.subscribe(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        locks.lock("b" if at is Acquired else "a").acquire(timeout=0.05)
+    leave()
+    assert not locks.lock("b").locked()
+    assert locks.inspect("a").waiters == ()
+    lease.release()
+    with locks.lock("a").acquire(timeout=5), locks.lock("b").acquire(timeout=5):
+        pass
