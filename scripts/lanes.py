@@ -31,7 +31,6 @@ COMPUTING = {
     "web",
 }
 """Folders whose tests do not mind if the machine is busy; whatever is new goes to the other lane."""
-COMPUTING |= {"observing"}
 
 
 def lanes() -> tuple[list[str], list[str]]:

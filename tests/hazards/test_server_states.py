@@ -290,6 +290,10 @@ def test_a_cluster(kind: str, connect: Connect) -> None:
         for _ in range(2):
             with pytest.raises(Unsupported, match="Cluster"):
                 locks.lock("a", ttl=1).try_acquire()
+        assert node.command("CLUSTER", "ADDSLOTSRANGE", "0", "16383") == b"+OK\r\n"
+        assert eventually(lambda: b"cluster_state:ok" in node.command("CLUSTER", "INFO"), 10)
+        with pytest.raises(Unsupported, match="Cluster"):  # one that has all slots, and could answer
+            connect([node.url], init=False).lock("a", ttl=1).try_acquire()
 
 
 def test_not_a_redis_at_all(connect: Connect) -> None:

@@ -35,7 +35,9 @@ if run_id ~= '' then
 end
 
 local function answer(status, marker)
-  return {status, marker or '', string.format('%.0f', now), run_id, field(info, 'role'), field(info, 'redis_mode'),
+  local mode = field(info, 'server_mode') -- of Valkey; it calls itself redis where it is told to
+  if mode == '' then mode = field(info, 'redis_mode') end
+  return {status, marker or '', string.format('%.0f', now), run_id, field(info, 'role'), mode,
     field(info, 'maxmemory'), field(info, 'maxmemory_policy')}
 end
 
