@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 TESTS = Path(__file__).parent.parent / "tests"
-COMPUTING = {"core", "docs", "engines", "guards", "lab", "lab_stories", "sim", "specs", "style", "unit"}
+COMPUTING = {"core", "docs", "engines", "guards", "lab", "lab_stories", "sim", "specs", "style", "unit", "web"}
 """Folders whose tests do not mind if the machine is busy; whatever is new goes to the other lane."""
 
 

@@ -62,7 +62,8 @@ BELOW: dict[str, set[str]] = {
     "lab": {"lab", "", *GROUND},
     **dict.fromkeys(LAB, SIMULATOR),
     **{part: {*SIMULATOR, "guards"} for part in STAGE},
-    "cli": {"cli", "lab", "", *GROUND},
+    "web": {"web", "", *GROUND},
+    "cli": {"cli", "lab", "web", "", *GROUND},
     "__main__": {"cli"},
     "": {*GROUND, "connecting", "sync", "aio", "core"},
 }

@@ -23,6 +23,7 @@ COMMANDS = {
     "wait": "wait until a lock is free",
     "break": "force a lock open",
     "init": "make a new fleet ready at once",
+    "serve": "a dashboard of locks, holders, waiters and nodes",
     "config": "which fleet commands talk to, and who says so",
     "lab": "stories of locks that fail, replayed and drawn",
     "demo": "see a lock at work, and things that go wrong",

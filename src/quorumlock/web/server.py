@@ -1,0 +1,67 @@
+"""Runs the dashboard until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+
+from .app import Dashboard
+from .settings import WebSettings
+
+
+class _Server(uvicorn.Server):
+    """Ends when it is asked to, and does not send itself the signal again afterwards."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def serve(locker: Any, settings: WebSettings, ear: socket.socket, *, verbose: bool = False) -> None:
+    """Serves a Locker on a socket that is bound; returns after SIGINT or SIGTERM."""
+    if verbose:
+        logging.basicConfig(level=logging.INFO)
+    else:
+        logging.getLogger("quorumlock.web").addHandler(_told_on_stderr())
+    asyncio.run(_serve(locker, settings, ear, verbose))
+
+
+async def _serve(locker: Any, settings: WebSettings, ear: socket.socket, verbose: bool) -> None:
+    dashboard = Dashboard(locker, settings)
+    config = uvicorn.Config(
+        dashboard,
+        log_config=None,
+        log_level="info" if verbose else "error",
+        access_log=verbose,
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=3,
+        limit_concurrency=500,
+    )
+    server = _Server(config)
+
+    def end() -> None:
+        dashboard.sampler.stop()  # streams end by themselves
+        server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end)
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    what = "locks may be broken" if settings.allow_break else "only looks"
+    print(f"http://{host}:{settings.port}{settings.root_path}/ ({what}; Ctrl-C ends it)", flush=True)
+    await server.serve(sockets=[ear])
+
+
+def _told_on_stderr() -> logging.Handler:
+    """Breaks are told in any case, and who did it."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("quorumlock: %(asctime)s %(message)s"))
+    return handler
