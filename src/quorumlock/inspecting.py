@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .core.requests import READER
@@ -103,6 +104,15 @@ def inspection(name: str, tally: Tally) -> Inspection:
     waiters = [member for member in longest.waiters if standing[member] >= tally.needed]
     views = tuple(_view(node, answer) for node, answer in zip(tally.nodes, tally.answers, strict=True))
     return Inspection(name, state, kind, holders, tuple(_waiter(one) for one in waiters), views)
+
+
+def inspections(seen: Iterable[tuple[str, Tally]]) -> list[Inspection]:
+    """Of many locks: those that are not free, and not something else that nodes have under such a name."""
+    found = []
+    for name, tally in seen:
+        if sum(answer is not None and answer.sight is not None for answer in tally.answers) >= tally.needed:
+            found.append(inspection(name, tally))
+    return [one for one in found if one.state != "free"]
 
 
 def said(value: str) -> str:

@@ -47,6 +47,7 @@ WAITING = {
     "close",
     "inspect",
     "list",
+    "survey",
     "downgrade",
     "leader",
     "get",

@@ -27,8 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     from .settings import connect
 
     with connect(arguments) as locks:
-        looks = [locks.inspect(name) for name in locks.list(arguments.pattern, arguments.limit)]
-    held = [found for found in looks if found.state != "free"]  # given back meanwhile
+        held = locks.survey(arguments.pattern, arguments.limit)
     if arguments.json:
         print_json([as_json(found) for found in held])
     elif held:

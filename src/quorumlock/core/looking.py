@@ -5,11 +5,13 @@ from __future__ import annotations
 from ..errors import NoQuorum
 from .effects import Round, Route, Steps
 from .fleet import Fleet, muster
-from .requests import Inspect, Request, Scan
+from .requests import Inspect, InspectMany, Request, Scan
 from .votes import Tally
 
 STEP = 1000
 """Keys that a server looks at in one step: it answers others in between."""
+AT_ONCE = 200
+"""Locks that a server looks at in one step: a millisecond or so."""
 
 
 def inspect(fleet: Fleet, name: str) -> Steps[Tally]:
@@ -18,6 +20,33 @@ def inspect(fleet: Fleet, name: str) -> Steps[Tally]:
     tally = Tally(fleet.nodes, fleet.majority, any_answer=True, patient=True)
     yield Round(fleet.to_all(Inspect(name)), tally, fleet.node_timeout, Route(), everyone=True)
     return tally
+
+
+def survey(fleet: Fleet, pattern: str, limit: int) -> Steps[list[tuple[str, Tally]]]:
+    """What all nodes say of each lock that is held on any, as `inspect` would have it; some hundred at a time.
+
+    Raises NoQuorum where no majority could tell.
+    """
+    wanted = yield from names(fleet, pattern, limit)
+    seen: list[tuple[str, Tally]] = []
+    while len(seen) < len(wanted):
+        some = tuple(wanted[len(seen) : len(seen) + AT_ONCE])
+        whole = Tally(fleet.nodes, fleet.majority, any_answer=True, patient=True)
+        yield Round(fleet.to_all(InspectMany(some)), whole, 10 * fleet.node_timeout, Route(), everyone=True)
+        told = sorted(len(answer.parts) for answer in whole.answers if answer is not None and answer.parts)
+        if len(told) < fleet.majority:
+            raise NoQuorum(f"no majority could tell who holds locks: {whole.describe()}", whole)
+        seen += [(name, _part(whole, at)) for at, name in enumerate(some[: told[0]])]
+    return seen
+
+
+def _part(whole: Tally, at: int) -> Tally:
+    """What was said of one lock, in a round about several."""
+    part = Tally(whole.nodes, whole.needed, any_answer=True, patient=True)
+    for node, answer in enumerate(whole.answers):
+        if answer is not None:
+            part.cast(node, answer.parts[at] if answer.parts else answer)
+    return part
 
 
 def names(fleet: Fleet, pattern: str, limit: int) -> Steps[list[str]]:

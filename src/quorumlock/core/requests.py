@@ -176,6 +176,12 @@ class Inspect(NamedTuple):
     name: str
 
 
+class InspectMany(NamedTuple):
+    """The same of several locks. A node may tell only of the first of them, where there is much to tell."""
+
+    names: tuple[str, ...]
+
+
 class Scan(NamedTuple):
     """Which locks are held? One step of a search, from `cursor` on."""
 
@@ -233,5 +239,6 @@ class Initialise(NamedTuple):
 
 Request = (
     Join | Acquire | AcquireAny | AcquireAll | Confirm | ConfirmAll | Downgrade | Extend | Heal | Release | Leave
-    | Break | Look | Inspect | Scan | CellGet | CellEnter | CellSwap | CellPut | Survey | Close | Initialise
+    | Break | Look | Inspect | InspectMany | Scan | CellGet | CellEnter | CellSwap | CellPut | Survey | Close
+    | Initialise
 )  # fmt: skip

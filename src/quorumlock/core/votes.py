@@ -105,6 +105,8 @@ class Answer(NamedTuple):
     fences: tuple[int, ...] = ()
     """Of several locks that were granted."""
     sight: Sight | None = None
+    parts: tuple[Answer, ...] = ()
+    """To a request about several locks that is no vote: what is said of each, of the first few at least."""
     value: bytes = b""
     """What is in a cell, whose version is `fence`."""
     names: tuple[str, ...] | None = None

@@ -13,7 +13,7 @@ from ..core import fleet, looking, redlock
 from ..core.family import NAMES_MOST, SLOTS_MOST, AllOf, AnyOf
 from ..decorating import ON_BUSY, naming, plain_function
 from ..front import LockerBase
-from ..inspecting import Inspection, inspection
+from ..inspecting import Inspection, inspection, inspections
 from ..options import LockOptions, Settings
 from .cell import Cell
 from .family import Election, ReadWrite
@@ -207,6 +207,14 @@ class Locker(LockerBase):
     def inspect(self, name: str) -> Inspection:
         """Who holds a lock, who waits for it, and what each node thinks of it; raises NoQuorum."""
         return inspection(name, self._run(looking.inspect(self._fleet, options.name(name))))
+
+    def survey(self, pattern: str = "*", limit: int = 1000) -> list[Inspection]:
+        """What `inspect` tells, of all locks that are held now, in order of their names; at most `limit`.
+
+        In a pattern * and ? stand for anything. Many locks are asked about at a time; raises NoQuorum.
+        """
+        wanted = options.pattern(pattern), options.whole("limit", limit, 1, 100_000)
+        return inspections(self._run(looking.survey(self._fleet, *wanted)))
 
     def list(self, pattern: str = "*", limit: int = 1000) -> list[str]:
         """The names of locks that are held now, in order; at most `limit`. In a pattern * and ? stand for anything.

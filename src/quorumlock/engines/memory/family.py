@@ -217,6 +217,24 @@ class Family(Locks):
             self._heads(queue)[:1000],
         ]
 
+    def _inspect_many(self, keys: list[bytes], argv: list[bytes]) -> Reply:
+        refusal = self._not_standing(self._text(keys[2]), argv[-1])
+        if refusal and refusal[0] == STRANGER:
+            return refusal
+        count = (len(keys) - 1) // 4
+        pairs, further = pairs_of(keys[: 2 * count + 1]), keys[2 * count + 1 :]
+        answers: list[Reply] = []
+        told = 0
+        for (lock, fence_key), queue, key in zip(pairs, further[::2], further[1::2], strict=True):
+            answers.append(self._inspect([lock, fence_key, keys[2], queue, key], argv))
+            if len(answers[-1]) > 1:
+                if self._text(lock) != READERS:
+                    answers[-1][4] = []
+                told += len(answers[-1][4]) // 2 + len(answers[-1][5])
+            if told > 2000:
+                break
+        return [2, answers]
+
     def _scan(self, keys: list[bytes], argv: list[bytes]) -> Reply:
         _, match, _, head, prefix = argv
         wanted = re.compile(fnmatch.translate(match.decode().replace("[", "[[]")))

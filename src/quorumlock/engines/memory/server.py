@@ -51,6 +51,7 @@ class ServerDouble(Joining):
             scripts.UNREAD.sha: self._unread,
             scripts.CELL.sha: self._cell,
             scripts.INSPECT.sha: self._inspect,
+            scripts.INSPECT_MANY.sha: self._inspect_many,
             scripts.SCAN.sha: self._scan,
             scripts.BREAK.sha: self._break,
             scripts.LOOK.sha: self._look,

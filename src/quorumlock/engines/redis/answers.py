@@ -53,6 +53,8 @@ def decode_many(reply: Any, count: int) -> Answer:
 
 def decode_sight(reply: Any) -> Answer:
     """What the reply to an inspection means."""
+    if type(reply) is list and len(reply) == 2 and reply[0] == 2 and type(reply[1]) is list:
+        return Answer(GRANTED, _AGREED, parts=tuple(decode_sight(one) for one in reply[1]))
     match reply if type(reply) is list else None:
         case [1, bytes(value), int(left_ms), bytes(known), list(readers), list(waiters)]:
             fence, since, start, card = [*known.decode("utf-8", "replace").split(" ", 3), "0", "0", "", ""][:4]

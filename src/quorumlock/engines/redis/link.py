@@ -25,6 +25,7 @@ from ...core.requests import (
     Heal,
     Initialise,
     Inspect,
+    InspectMany,
     Join,
     Leave,
     Release,
@@ -43,7 +44,11 @@ from .wire import FREE, Wire
 _SURVEYS = (Survey, Close, Initialise)
 _MANY = (Extend, Heal)
 _RELEASES = (Release, Leave)
-_LOOKS: dict[type[Any], Callable[[Any], Answer]] = {Inspect: decode_sight, Scan: decode_names}
+_LOOKS: dict[type[Any], Callable[[Any], Answer]] = {
+    Inspect: decode_sight,
+    InspectMany: decode_sight,
+    Scan: decode_names,
+}
 STALE_AFTER = 3
 """Node timeouts, after which a silent connection is replaced."""
 OWED_MOST = 512

@@ -27,6 +27,7 @@ from ...core.requests import (
     Heal,
     Initialise,
     Inspect,
+    InspectMany,
     Join,
     Kept,
     Leave,
@@ -101,6 +102,7 @@ class Wire:
             Break: self._break,
             Look: self._look,
             Inspect: self._inspect,
+            InspectMany: self._inspect_many,
             CellGet: lambda ask: self._cell(ask.name, "get"),
             CellEnter: lambda ask: self._cell(ask.name, "enter", ask.fence, b"", ask.ttl_ms),
             CellSwap: lambda ask: self._cell(ask.name, "swap", ask.version, ask.value, ask.ttl_ms),
@@ -291,6 +293,12 @@ class Wire:
         name = ask.name
         keys = (*self._pairs([name]), f"{self._queue_key}{name}}}", f"{self._readers_key}{name}}}")
         return ("EVALSHA", scripts.INSPECT.sha, len(keys), *keys, b"")
+
+    def _inspect_many(self, ask: InspectMany) -> Arguments:
+        keys = self._pairs(ask.names)
+        for name in ask.names:
+            keys += (f"{self._queue_key}{name}}}", f"{self._readers_key}{name}}}")
+        return ("EVALSHA", scripts.INSPECT_MANY.sha, len(keys), *keys, b"")
 
     def _cell(self, name: str, verb: str, version: int = 0, value: bytes = b"", ttl_ms: int = 0) -> Arguments:
         keys = (f"{self.prefix}ql:cell:{{{self.prefix}{name}}}", f"{self._fence_key}{name}}}", self.marker_key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...core.requests import Inspect, Scan
+from ...core.requests import Inspect, InspectMany, Scan
 from ...core.votes import GRANTED, Answer, Cause, Sight
 from .boot import now_ms
 from .family import Family
@@ -30,25 +30,34 @@ class Looking(Family):
     """Everything that a file answers about locks."""
 
     def inspect(self, request: Inspect) -> Answer:
-        name = self._prefix + request.name
         self._cursor.execute("BEGIN")  # so that all of it is seen at one instant
+        sight = self._sight(self._prefix + request.name)
+        self._cursor.execute("COMMIT")
+        return Answer(GRANTED, Cause.AGREED, sight=sight)
+
+    def inspect_many(self, request: InspectMany) -> Answer:
+        self._cursor.execute("BEGIN")
+        sights = [self._sight(self._prefix + name) for name in request.names]
+        self._cursor.execute("COMMIT")
+        parts = tuple(Answer(GRANTED, Cause.AGREED, sight=sight) for sight in sights)
+        return Answer(GRANTED, Cause.AGREED, parts=parts)
+
+    def _sight(self, name: str) -> Sight:
+        """Within a transaction."""
         row = self._find(name)
         left_ms = 0 if row is None else self._left_ms(name, row)
         waiters = self._tickets.members(name, WAITERS_MOST)
         if row is None or left_ms == 0:
-            sight = Sight("", 0, self._fences.last(), 0, "", "", (), waiters)
-        elif row.token == READERS:
+            return Sight("", 0, self._fences.last(), 0, "", "", (), waiters)
+        if row.token == READERS:
             readers = self._readers.each(name)
             left_ms = max((left for _, left in readers), default=0)
-            sight = Sight(READERS, left_ms, row.fence, 0, "", "", readers, waiters)
-        else:
-            self._cursor.execute(_CARD, (name,))
-            ((since_us, card),) = self._cursor.fetchall()
-            left_ms = left_ms or self._wait_ms(row)
-            start = row.token[:START] if since_us else ""  # of some other hand nothing is known
-            sight = Sight(row.token, left_ms, row.fence, since_us, start, card, (), waiters)
-        self._cursor.execute("COMMIT")
-        return Answer(GRANTED, Cause.AGREED, sight=sight)
+            return Sight(READERS, left_ms, row.fence, 0, "", "", readers, waiters)
+        self._cursor.execute(_CARD, (name,))
+        ((since_us, card),) = self._cursor.fetchall()
+        left_ms = left_ms or self._wait_ms(row)
+        start = row.token[:START] if since_us else ""  # of some other hand nothing is known
+        return Sight(row.token, left_ms, row.fence, since_us, start, card, (), waiters)
 
     def scan(self, request: Scan) -> Answer:
         """All in one step: a file has no millions of locks that are held, and rows of others are few."""

@@ -38,6 +38,7 @@ UNREAD = load("tell", "unread", standing=False)
 JOIN = load("join", standing=False)
 CELL = load("cell")
 INSPECT = load("inspect")
+INSPECT_MANY = load("inspect_many")
 SCAN = load("scan", standing=False)
 
 SOURCES: dict[object, str] = {
