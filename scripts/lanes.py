@@ -22,6 +22,7 @@ COMPUTING = {
     "journal",
     "lab",
     "lab_stories",
+    "operating",
     "sim",
     "specs",
     "style",

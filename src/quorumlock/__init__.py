@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .aio.locker import AsyncLocker
     from .connecting import connect, connect_async
     from .core.votes import Tally, Vote
-    from .inspecting import Holder, Inspection
+    from .inspecting import Holder, Inspection, NodeState
     from .retry import Exponential, Jitter, Limit
     from .sync.cell import Cell
     from .sync.family import Election, ReadWrite
@@ -78,6 +78,7 @@ __all__ = [
     "Locker",
     "LossReason",
     "NoQuorum",
+    "NodeState",
     "NotAcquired",
     "ReadWrite",
     "StaleFence",
@@ -107,6 +108,7 @@ _LATER = {
     "Limit": ".retry",
     "Lock": ".sync.lock",
     "Locker": ".sync.locker",
+    "NodeState": ".inspecting",
     "ReadWrite": ".sync.family",
     "Tally": ".core.votes",
     "Vote": ".core.votes",

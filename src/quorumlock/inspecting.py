@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .core.requests import READER
+from .core.states import NodeState as NodeState
 from .core.votes import Cause, Sight, Tally
 from .errors import NoQuorum
 

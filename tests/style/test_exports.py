@@ -39,6 +39,7 @@ EXPORTED = [
     "Locker",
     "LossReason",
     "NoQuorum",
+    "NodeState",
     "NotAcquired",
     "ReadWrite",
     "StaleFence",

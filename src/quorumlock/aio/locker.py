@@ -12,7 +12,7 @@ from ..core import fleet, looking, redlock
 from ..core.family import NAMES_MOST, SLOTS_MOST, AllOf, AnyOf
 from ..decorating import ON_BUSY, coroutine_function, naming
 from ..front import LockerBase
-from ..inspecting import Inspection, inspection, inspections
+from ..inspecting import Inspection, NodeState, inspection, inspections
 from ..options import LockOptions, Settings
 from .cell import AsyncCell
 from .family import AsyncElection, AsyncReadWrite
@@ -221,6 +221,17 @@ class AsyncLocker(LockerBase):
         """
         wanted = options.pattern(pattern), options.whole("limit", limit, 1, 100_000)
         return await self._run(looking.names(self._fleet, *wanted))
+
+    async def nodes(self, samples: int = 3) -> tuple[NodeState, ...]:
+        """How every node is doing: its state, version, latency and clock; `samples`: how often to ask for the time.
+
+        Also of a fleet that grants nothing: a node that is down, or that cannot be of this fleet, is described, and
+        nothing raised. Nothing is changed. Each node is visited over a new connection.
+        """
+        from ..runners.visits import MANY, states_async
+
+        self._runner.refuse_closed()
+        return await states_async(self.engine, options.whole("samples", samples, 1, MANY))
 
     async def break_(self, name: str) -> None:
         """Forces a lock open on all nodes, whoever holds it, and raises its fence; raises NoQuorum."""

@@ -24,6 +24,7 @@ COMMANDS = {
     "break": "force a lock open",
     "init": "make a new fleet ready at once",
     "serve": "a dashboard of locks, holders, waiters and nodes",
+    "nodes": "how the nodes of a fleet are doing",
     "config": "which fleet commands talk to, and who says so",
     "lab": "stories of locks that fail, replayed and drawn",
     "demo": "see a lock at work, and things that go wrong",

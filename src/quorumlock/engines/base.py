@@ -6,14 +6,19 @@ itself, in the thread that asks (`Store`): there is nothing to connect to and no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ..core.effects import Round
 from ..core.health import Health
 from ..core.requests import Request
 from ..core.room import Room
+from ..core.states import NodeState
 from ..core.votes import Cause, Tally
+
+T = TypeVar("T")
+Visit = Generator[bytes | float, bytes, T]
+"""Talks to one node by itself: yields bytes to send, and is given what comes; or seconds, for which to wait."""
 
 
 class Node(Protocol):
@@ -88,6 +93,9 @@ class Store(Engine, Protocol):
         undone by the caller; where that is out of the question, UNREACHABLE is cast before.
         """
 
+    def states(self, samples: int) -> tuple[NodeState, ...]:
+        """How its nodes are doing; raises nothing for a node that is down."""
+
     def close(self) -> None:
         """Lets go of what is open; may be called while other threads are in `perform`."""
 
@@ -107,3 +115,17 @@ class WireEngine(Engine, Protocol):
     def new_ear(self, index: int, room: Room) -> EarLink: ...
     def open(self, index: int) -> Any: ...
     async def open_async(self, index: int) -> Any: ...
+
+
+@runtime_checkable
+class Visitable(Engine, Protocol):
+    """Servers that can be looked at, each over a connection that is made for it."""
+
+    visit_timeout: float
+    """For how long a node may be silent during a visit."""
+
+    def open(self, index: int) -> Any: ...
+    async def open_async(self, index: int) -> Any: ...
+    def look(self, samples: int) -> Visit[Any]: ...
+    def judged(self, seen: Sequence[Any]) -> tuple[NodeState, ...]:
+        """What the visits come to, one for each node; a text says why there was none."""

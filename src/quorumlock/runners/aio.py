@@ -157,9 +157,12 @@ class AioRunner:
         on.flush()
         return started
 
-    def _board(self) -> Board | StoreBoard:
+    def refuse_closed(self) -> None:
         if self._closed:
             raise ConfigurationError("this Locker is closed")
+
+    def _board(self) -> Board | StoreBoard:
+        self.refuse_closed()
         loop = asyncio.get_running_loop()
         on = self._boards.get(loop)
         if on is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable
 from typing import TypeVar
@@ -30,6 +31,8 @@ def ended(steps: Steps[T]) -> bool:
 def reason(error: Exception) -> str:
     """Why a connection could not be made, without the address, which is said anyway."""
     text = str(error) or type(error).__name__
+    if found := re.match(r"Error (\d+) connecting to \S+ Connect call failed", text):
+        return os.strerror(int(found[1]))  # asyncio only says the address once more
     return re.sub(r"^Error -?\d+ connecting to \S+ ", "", text)[:160].rstrip(".")
 
 

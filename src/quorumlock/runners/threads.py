@@ -32,10 +32,14 @@ class ThreadRunner:
         self.room = new_room()
         _runners.add(self)
 
-    def run(self, steps: Steps[T]) -> T:
-        """Drives a procedure to its end. An interrupt is thrown into it, so that it can clean up."""
+    def refuse_closed(self) -> None:
         if self._closed:
             raise ConfigurationError("this Locker is closed")
+
+    def run(self, steps: Steps[T]) -> T:
+        """Drives a procedure to its end. An interrupt is thrown into it, so that it can clean up."""
+        if self._closed:  # spelled out: it is asked for every round
+            self.refuse_closed()
         error: BaseException | None = None
         while True:
             try:
@@ -69,8 +73,7 @@ class ThreadRunner:
                 woken.wait(effect.seconds)
         finally:
             effect.watch.on_ring = None
-        if self._closed:
-            raise ConfigurationError("this Locker is closed")
+        self.refuse_closed()
 
     def perform(self, round_: Round) -> None:
         """Asks, and waits until the tally is decided or time is up."""

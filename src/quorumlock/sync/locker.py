@@ -13,7 +13,7 @@ from ..core import fleet, looking, redlock
 from ..core.family import NAMES_MOST, SLOTS_MOST, AllOf, AnyOf
 from ..decorating import ON_BUSY, naming, plain_function
 from ..front import LockerBase
-from ..inspecting import Inspection, inspection, inspections
+from ..inspecting import Inspection, NodeState, inspection, inspections
 from ..options import LockOptions, Settings
 from .cell import Cell
 from .family import Election, ReadWrite
@@ -223,6 +223,17 @@ class Locker(LockerBase):
         """
         wanted = options.pattern(pattern), options.whole("limit", limit, 1, 100_000)
         return self._run(looking.names(self._fleet, *wanted))
+
+    def nodes(self, samples: int = 3) -> tuple[NodeState, ...]:
+        """How every node is doing: its state, version, latency and clock; `samples`: how often to ask for the time.
+
+        Also of a fleet that grants nothing: a node that is down, or that cannot be of this fleet, is described, and
+        nothing raised. Nothing is changed. Each node is visited over a new connection.
+        """
+        from ..runners.visits import MANY, states
+
+        self._runner.refuse_closed()
+        return states(self.engine, options.whole("samples", samples, 1, MANY))
 
     def break_(self, name: str) -> None:
         """Forces a lock open on all nodes, whoever holds it, and raises its fence; raises NoQuorum."""

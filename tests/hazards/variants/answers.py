@@ -146,4 +146,4 @@ def eviction_is_not_looked_at() -> None:
 def a_cluster_is_a_server_like_any_other() -> None:
     """Redis Cluster is not told from a single server."""
     rewrite(Node.judge, ('if hello.mode == "cluster":', "if False:"))
-    rewrite(link._parse, ('if text.startswith(("MOVED", "CROSSSLOT", "CLUSTERDOWN")):', "if False:"))
+    rewrite(link.parse_hello, ('if text.startswith(("MOVED", "CROSSSLOT", "CLUSTERDOWN")):', "if False:"))

@@ -12,21 +12,27 @@ It lives in one process. A forked child has a copy of it: what either does from 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
+import time
 from collections.abc import Sequence
 from urllib.parse import parse_qsl
 
 from ... import options
+from ...clocks import boot_time
 from ...core.effects import Round
-from ...core.requests import Initialise, Request
+from ...core.requests import Initialise, Request, Survey
 from ...core.room import Room
+from ...core.states import NodeState
 from ...core.votes import Answer, Cause, Tally
 from ...errors import ConfigurationError
 from ...options import Settings
 from ..redis.link import Link
 from ..redis.node import Hello, Node, Terms
 from ..redis.resp import new_reader
+from ..redis.states import states
+from ..redis.visiting import Sighting, Trip
 from ..redis.wire import Wire
 from .server import ServerDouble, encode
 from .world import Keeper, shared
@@ -103,6 +109,19 @@ class MemoryEngine:
     def listen(self, room: Room) -> None:
         """Lets the nodes announce to this room."""
         self._world.listen(self._wire.channel + room.id, room)
+
+    def states(self, samples: int) -> tuple[NodeState, ...]:
+        """How the doubles are doing: as servers would be judged."""
+        seen = []
+        with self._world.talk():
+            for server in self.servers:
+                reader, started = new_reader(), boot_time()
+                reader.feed(self._wire.encode(Survey(), source=True))
+                survey = server.execute(reader.gets())
+                trip = Trip(boot_time() - started, server.clock() - time.time(), started)
+                info = {"master_replid": server._replication_id().decode(), "role": server.role}
+                seen.append(Sighting(survey, info, (trip,)))
+        return tuple(dataclasses.replace(one, server="memory") for one in states(self.nodes, seen))
 
     def close(self) -> None:
         """Leaves the world; a shared one ends when nobody is left in it."""

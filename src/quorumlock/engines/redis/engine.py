@@ -17,11 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from ...clocks import boot_time
 from ...core.room import Room
+from ...core.states import NodeState
 from ...errors import ConfigurationError, Unsupported
 from ...options import Settings
+from ..base import Visit
 from .ear import Ear
 from .link import Link
 from .node import Node, Terms
+from .states import states
+from .visiting import Sighting, in_bytes, look
 from .wire import Wire
 
 if TYPE_CHECKING:
@@ -96,7 +100,7 @@ class RedisEngine:
             node_timeout=settings.node_timeout,
         )
         self.connect_timeout = 10 * settings.node_timeout
-        self._patience = max(1.0, self.connect_timeout)
+        self.visit_timeout = max(1.0, self.connect_timeout)
         self.nodes = [Node(index, label, terms) for index, label in enumerate(labels)]
         for node in self.nodes:
             node.mates = self.nodes
@@ -126,13 +130,20 @@ class RedisEngine:
         connection.connect()
         return connection  # type: ignore[no-any-return]
 
+    def look(self, samples: int) -> Visit[Sighting]:
+        """What to ask of a node to know how it is doing."""
+        return in_bytes(look(self.wire, samples))
+
+    def judged(self, seen: Sequence[Sighting | str]) -> tuple[NodeState, ...]:
+        return states(self.nodes, seen)
+
     async def open_async(self, index: int) -> redis.asyncio.connection.AbstractConnection:
         """The same for asyncio."""
         from redis.asyncio import connection as module
 
         connection = _class(module, self._kinds[index])(**self._kwargs[index])
         try:
-            await asyncio.wait_for(connection.connect(), self._patience)
+            await asyncio.wait_for(connection.connect(), self.visit_timeout)
         except BaseException:  # a timeout, or a cancellation: it may stand all the same
             await connection.disconnect(nowait=True)
             raise
@@ -141,7 +152,7 @@ class RedisEngine:
     def _connection_kwargs(self, given: dict[str, Any]) -> dict[str, Any]:
         kwargs = {key: value for key, value in given.items() if key not in _NOT_OURS}
         for timeout in ("socket_timeout", "socket_connect_timeout"):
-            kwargs[timeout] = min(kwargs.get(timeout) or self._patience, self._patience)
+            kwargs[timeout] = min(kwargs.get(timeout) or self.visit_timeout, self.visit_timeout)
         kwargs["protocol"] = 2
         return kwargs | _quiet()
 

@@ -305,7 +305,7 @@ class Link:
 
     def surveyed(self, reply: Any) -> Answer:
         """The answer to Survey, Close and Initialise."""
-        hello = _parse(reply)
+        hello = parse_hello(reply)
         if isinstance(hello, Answer):
             return hello
         refusal = self.node.judge(hello)
@@ -322,7 +322,7 @@ class Link:
         return self.send_own(Joining(Join(), now), self.wire.encode(Join()))
 
     def _meet(self, reply: Any) -> Answer | None:
-        hello = _parse(reply)
+        hello = parse_hello(reply)
         if isinstance(hello, Answer):
             return hello
         refusal = self.node.meet(hello)
@@ -341,7 +341,8 @@ class Link:
         return data
 
 
-def _parse(reply: Any) -> Hello | Answer:
+def parse_hello(reply: Any) -> Hello | Answer:
+    """What join.lua answered; or what to make of an answer that is none of its own."""
     if isinstance(reply, ReplyError):
         text = str(reply)[:160]
         if text.startswith(("MOVED", "CROSSSLOT", "CLUSTERDOWN")):

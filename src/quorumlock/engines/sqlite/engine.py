@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import sqlite3
 import threading
 import time
@@ -31,9 +32,10 @@ import weakref
 
 from ...clocks import boot_time
 from ...core.effects import Round
-from ...core.requests import Leave, Request
+from ...core.requests import Join, Leave, Request
+from ...core.states import DOWN, MISFIT, READY, NodeState, median
 from ...core.votes import Answer, Cause, Tally, unknown
-from ...errors import EngineError, LockError
+from ...errors import ConfigurationError, EngineError, LockError
 from ...options import Settings
 from ...retry import Retry
 from ..base import Node
@@ -104,6 +106,21 @@ class SqliteEngine:
             time.sleep(pause * (0.5 + random.random()))
             pause = min(1.5 * pause, PAUSE_MOST)
         return answer
+
+    def states(self, samples: int) -> tuple[NodeState, ...]:
+        """How the file is doing: it answers, or it is said why not."""
+        took = []
+        try:
+            for _ in range(samples):
+                started = boot_time()
+                self._insist(Join(), Tally(self.labels, 1))
+                took.append(boot_time() - started)
+        except LockError as error:
+            state = MISFIT if isinstance(error, ConfigurationError) else DOWN
+            detail = re.sub(r"^[: ]+", "", str(error).removeprefix(self.labels[0]))
+            return (NodeState(self.labels[0], state, detail, None, self.name, None, None, None, 0.0),)
+        latency, version = median(took), sqlite3.sqlite_version
+        return (NodeState(self.labels[0], READY, "", None, self.name, version, latency, 0.0, 0.0),)
 
     def close(self) -> None:
         """Closes the connection. A request of another thread that comes late opens one for itself alone."""

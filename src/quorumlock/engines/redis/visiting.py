@@ -1,0 +1,118 @@
+"""What a server is asked by somebody who only looks: over a connection of its own, and changing nothing.
+
+A visit is a generator. It yields bytes, which are to be sent, and is given whatever bytes come then; or a number of
+seconds, for which to do nothing. So one visit serves threads and asyncio.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ...core.requests import Survey
+from ...core.states import median
+from ..base import Visit
+from .resp import ReplyError, new_reader, pack
+from .wire import Wire
+
+T = TypeVar("T")
+Questions = Generator[bytes | float, Any, T]
+"""A visit that thinks in replies: it is given one for each command, and None for a pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """A question for the time, and its answer."""
+
+    took: float
+    offset: float
+    """The server's clock less ours, if the answer was made half way."""
+    at: float
+    """When, by a clock of ours that never jumps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What a server said of itself."""
+
+    survey: Any
+    """The reply of join.lua, or a ReplyError."""
+    info: dict[str, str]
+    """Empty, where INFO is denied."""
+    trips: tuple[Trip, ...]
+
+    @property
+    def latency(self) -> float | None:
+        return median(trip.took for trip in self.trips) if self.trips else None
+
+    @property
+    def offset(self) -> float | None:
+        """By the quickest answer, which leaves the least doubt."""
+        return min(self.trips, key=lambda trip: trip.took).offset if self.trips else None
+
+
+def look(wire: Wire, samples: int) -> Questions[Sighting]:
+    """Asks for the marker, for INFO, and a few times for the time."""
+    survey = yield wire.encode(Survey(), source=True)
+    info = yield pack(("INFO",))
+    trips = []
+    for _ in range(samples):
+        trip = yield from time_of_day()
+        if trip is not None:
+            trips.append(trip)
+    return Sighting(survey, fields(info), tuple(trips))
+
+
+def time_of_day(
+    wall: Callable[[], float] = time.time, clock: Callable[[], float] = time.perf_counter
+) -> Questions[Trip | None]:
+    """None: the server does not tell."""
+    wall_at, at = wall(), clock()
+    reply = yield pack(("TIME",))
+    took = clock() - at
+    match reply:
+        case [bytes(seconds), bytes(micros)] if seconds.isdigit() and micros.isdigit():
+            return Trip(took, int(seconds) + int(micros) / 1e6 - (wall_at + took / 2), at)
+    return None
+
+
+def fields(info: Any) -> dict[str, str]:
+    """The lines of INFO."""
+    if not isinstance(info, bytes):
+        return {}
+    pairs = (line.partition(":") for line in info.decode("utf-8", "replace").splitlines())
+    return {name: value for name, mark, value in pairs if mark}
+
+
+def in_bytes(questions: Questions[T]) -> Visit[T]:
+    """The same for a runner, which knows nothing of replies."""
+    reader = new_reader()
+    reply: Any = None
+    while True:
+        try:
+            asked = questions.send(reply)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        if isinstance(asked, float):
+            yield asked
+            reply = None
+            continue
+        reader.feed((yield asked))
+        while (reply := reader.gets()) is False:
+            reader.feed((yield b""))
+
+
+def server(info: dict[str, str]) -> tuple[str | None, str | None]:
+    """What it is, and its version."""
+    if "valkey_version" in info:
+        return "valkey", info["valkey_version"]
+    if "redis_version" in info:
+        return "redis", info["redis_version"]
+    return None, None
+
+
+def words(reply: ReplyError) -> str:
+    """An error of the server, for people."""
+    return str(reply)[:160].rstrip(".")
