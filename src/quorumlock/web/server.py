@@ -16,12 +16,31 @@ from .app import Dashboard
 from .settings import WebSettings
 
 
-class _Server(uvicorn.Server):
-    """Ends when it is asked to, and does not send itself the signal again afterwards."""
+class Server(uvicorn.Server):
+    """uvicorn, but streams end first, and signals are left to whoever runs it."""
+
+    def __init__(self, dashboard: Dashboard, *, verbose: bool = False) -> None:
+        super().__init__(
+            uvicorn.Config(
+                dashboard,
+                log_config=None,
+                log_level="info" if verbose else "error",
+                access_log=verbose,
+                server_header=False,
+                ws="none",
+                timeout_graceful_shutdown=3,
+                limit_concurrency=500,
+            )
+        )
+        self._dashboard = dashboard
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._dashboard.sampler.stop()
+        await super().shutdown(sockets)
 
 
 def serve(locker: Any, settings: WebSettings, ear: socket.socket, *, verbose: bool = False) -> None:
@@ -30,30 +49,15 @@ def serve(locker: Any, settings: WebSettings, ear: socket.socket, *, verbose: bo
         logging.basicConfig(level=logging.INFO)
     else:
         logging.getLogger("quorumlock.web").addHandler(_told_on_stderr())
-    asyncio.run(_serve(locker, settings, ear, verbose))
+    asyncio.run(_serve(Server(Dashboard(locker, settings), verbose=verbose), settings, ear))
 
 
-async def _serve(locker: Any, settings: WebSettings, ear: socket.socket, verbose: bool) -> None:
-    dashboard = Dashboard(locker, settings)
-    config = uvicorn.Config(
-        dashboard,
-        log_config=None,
-        log_level="info" if verbose else "error",
-        access_log=verbose,
-        server_header=False,
-        ws="none",
-        timeout_graceful_shutdown=3,
-        limit_concurrency=500,
-    )
-    server = _Server(config)
-
+async def _serve(server: Server, settings: WebSettings, ear: socket.socket) -> None:
     def end() -> None:
-        dashboard.sampler.stop()  # streams end by themselves
         server.should_exit = True
 
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, end)
+        asyncio.get_running_loop().add_signal_handler(number, end)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     what = "locks may be broken" if settings.allow_break else "only looks"
     print(f"http://{host}:{settings.port}{settings.root_path}/ ({what}; Ctrl-C ends it)", flush=True)

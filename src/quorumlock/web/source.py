@@ -8,7 +8,6 @@ from typing import Any
 from .. import Inspection, LockError
 from . import view
 from .board import Sample
-from .fallback import Fallback
 
 LOCKS_MOST = 10_000
 PAGES_MOST = 10
@@ -19,7 +18,7 @@ class Source:
     """Remembers how far it has read. Its methods block: call them in a thread."""
 
     def __init__(self, locker: Any) -> None:
-        self._locker = locker if hasattr(locker, "survey") else Fallback(locker)
+        self._locker = locker
         self._cursor: str | None = None
 
     def sample(self) -> Sample:
@@ -54,6 +53,8 @@ class Source:
     def _read(self) -> tuple[list[Any], bool]:
         entries: list[Any] = []
         kept = False
+        if not hasattr(self._locker, "journal"):
+            return entries, kept
         for _ in range(PAGES_MOST):
             page = self._locker.journal(self._cursor, 1000)
             kept = page.kept
