@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ import httpx
 
 import quorumlock
 from quorumlock.web.app import Dashboard
-from quorumlock.web.server import Server
+from quorumlock.web.server import Server, listening
 from quorumlock.web.settings import WebSettings
 
 TOKEN = "correct horse battery staple"
@@ -64,7 +63,7 @@ class Site:
 def served(locks: quorumlock.Locker, **options: Any) -> Iterator[Site]:
     """Serves a Locker for the length of the block."""
     options.setdefault("every", 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as ear:
+    with listening("127.0.0.1", 0) as ear:
         settings = WebSettings(port=ear.getsockname()[1], **options)
         dashboard = Dashboard(locks, settings)
         server = Server(dashboard)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -64,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         every=arguments.every,
     )
     try:
-        from ..web.server import serve
+        from ..web.server import listening, serve
     except ImportError as error:
         raise ConfigurationError(f"the dashboard needs {error.name}: pip install 'quorumlock[web]'") from error
     from .settings import connect
@@ -86,12 +85,3 @@ def token(path: str | None, environment: Mapping[str, str]) -> str | None:
     if not read:
         raise ConfigurationError(f"the token file {path} is empty")
     return read
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that is bound: whoever cannot have the port learns it before anything else happens."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=128)
-    except OSError as error:
-        raise ConfigurationError(f"cannot listen on {host}:{port}: {error}") from error

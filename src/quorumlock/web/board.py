@@ -60,6 +60,8 @@ class Board:
         self._gone: deque[tuple[int, str]] = deque(maxlen=GONE_KEPT)
         self._numbered = 0
         self._broken: set[tuple[str, int | None]] = set()
+        self._told: list[Seen] = []
+        """What visitors did since the last sample."""
         self._news = asyncio.Event()
         self._sent: tuple[tuple[int, int], Json] | None = None
 
@@ -68,9 +70,10 @@ class Board:
         first = self.version == 0
         self.version += 1
         self.at, self.problem, self.kept = sample.at, sample.problem, sample.kept
-        happened = list(sample.entries)
+        happened = [*self._told, *sample.entries]
+        self._told.clear()
         if sample.rows is not None:
-            if not sample.kept and not first:
+            if not sample.kept:
                 happened += [
                     one
                     for one in noticed(self.rows, sample.rows, sample.at)
@@ -81,7 +84,7 @@ class Board:
             self.cut = sample.cut
         if sample.nodes is not None:
             self._take_nodes(sample.nodes)
-        self._take_events(happened, self.version)
+        self._take_events(happened)
         counted = Counter() if first else Counter(entry.what for entry in happened)
         beat = {
             "at": sample.at,
@@ -95,11 +98,10 @@ class Board:
         self.wake()
 
     def broken(self, name: str, fence: int | None, by: str) -> None:
-        """Somebody broke a lock from a page; a journal tells that by itself."""
+        """Somebody broke a lock from a page: told with the next sample. A journal tells that by itself."""
         if not self.kept:
             self._broken.add((name, fence))
-            seen = Seen(self._clock(), "broken", name, fence, by, "from the dashboard")
-            self._take_events([seen], self.version + 1)  # told with the next sample
+            self._told.append(Seen(self._clock(), "broken", name, fence, by))
 
     async def newer(self, version: int, within: float) -> bool:
         """Waits for a version above this one."""
@@ -171,10 +173,10 @@ class Board:
             self._latencies.setdefault(one.node, deque(maxlen=LATENCIES_KEPT)).append(one.latency)
         self.nodes = [view.node(one, self._latencies[one.node]) for one in nodes]
 
-    def _take_events(self, entries: Sequence[Any], version: int) -> None:
+    def _take_events(self, entries: Sequence[Any]) -> None:
         for entry in entries:
             self._numbered += 1
-            self._events.append((version, view.event(self._numbered, entry)))
+            self._events.append((self.version, view.event(self._numbered, entry)))
 
     def wake(self) -> None:
         """Whoever waits for news looks again."""

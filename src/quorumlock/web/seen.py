@@ -25,12 +25,13 @@ def noticed(before: Mapping[str, Any], after: Mapping[str, Any], now: float) -> 
     for name, old in before.items():
         new = after.get(name)
         if old["holders"] and (new is None or _changed(old, new)):
-            happened.append(Seen(now, "ended", name, old["fence"], old["who"]))
+            next_ = new["since"] if new is not None and new["holders"] else None
+            happened.append(Seen(min(now, next_ or now), "ended", name, old["fence"], old["who"]))
     for name, new in after.items():
         known = before.get(name)
         if new["holders"] and (known is None or not known["holders"] or _changed(known, new)):
             happened.append(Seen(new["since"] or now, "acquired", name, new["fence"], new["who"]))
-    return happened
+    return sorted(happened, key=lambda seen: seen.at)  # an end stays before the beginning that it made room for
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

@@ -19,7 +19,7 @@ export function sparkline(values, { width = 160, height = 28, label = "" } = {})
     pen = "L";
   });
   const missing = values
-    .map((value, at) => (value === null ? svg("rect", { class: "gap", x: at * step - 1, y: 0, width: 2, height }) : null))
+    .map((value, at) => (value === null ? svg("rect", { class: "gap", x: at * step - step / 2, y: height - 3, width: step || 2, height: 3 }) : null))
     .filter(Boolean);
   return svg(
     "svg",
@@ -30,7 +30,7 @@ export function sparkline(values, { width = 160, height = 28, label = "" } = {})
 }
 
 /** Several numbers over time, as areas and lines with one scale; `lines`: [[key, class]]. */
-export function course(beats, lines, width, height = 120) {
+export function course(beats, lines, width, height = 150) {
   const left = 34;
   const bottom = 18;
   const drawing = svg("svg", { class: "course", width, height, viewBox: `0 0 ${width} ${height}`, role: "img" });

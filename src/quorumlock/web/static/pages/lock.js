@@ -7,8 +7,8 @@ import { ask, now, store } from "../store.js";
 import { confirmBreak } from "./break.js";
 import { EVENT_COLUMNS, eventCells, source } from "./shared.js";
 
-const RANGES = [[60, "1 minute"], [300, "5 minutes"], [3600, "1 hour"], [86400, "1 day"]];
-let range = 300;
+const RANGES = [[0, "all that is known"], [60, "1 minute"], [300, "5 minutes"], [3600, "1 hour"], [86400, "1 day"]];
+let range = 0; // 0: as much as is known
 
 export function lock(main, name) {
   const state = el("span", { class: "badge" }, "…");
@@ -59,7 +59,7 @@ export function lock(main, name) {
     return el("dl", { class: "facts" },
       fact("Holder", cut(holder.who || "does not tell", { class: "mono" }), holder.where ? el("small", null, ` ${holder.where}`) : null),
       holder.since === null ? null : fact("Held for", span(now() - holder.since), el("small", null, ` since ${clock(holder.since)}`)),
-      fact("Renewed until", `in ${left.toFixed(0)} s`),
+      fact("Ends", `in ${left.toFixed(0)} s`, el("small", null, " unless it is renewed")),
       fact("Fence", el("span", { class: "mono" }, fence(holder.fence) || "none")),
       found.kind ? fact("Kind", found.kind) : null,
       holder.note ? fact("Note", el("span", { dir: "auto", class: "wrap" }, holder.note)) : null);
@@ -82,12 +82,12 @@ export function lock(main, name) {
       ? el("ol", { class: "queue" }, found.waiters.slice(0, 20).map((waiter) => el("li", null, cut(waiter.who || "does not tell", { class: "mono" }), waiter.shares ? el("small", null, " to share it") : null)))
       : empty("Nobody waits for it."),
       found.waiters.length > 20 ? el("p", { class: "hint" }, `and ${plural(found.waiters.length - 20, "more", "more")}`) : null);
-    replace(nodes, table([["Node", "grow"], ["Says", ""], ["Left", "number"], ["Fence", "number"], ["Holder", "number"]],
+    replace(nodes, table([["Node", "grow"], ["Says", ""], ["Left", "number"], ["Fence", "number mono"], ["Holder", "number"]],
       found.nodes.map((node) => [cut(node.node, { class: "mono" }), says(node.says), node.remaining ? small(node.remaining) : "", fence(node.fence), node.holder ?? ""])),
       found.nodes.some((node) => node.holder) ? el("p", { class: "hint" }, "Nodes with the same letter name the same holder.") : null);
-    history_(found);
+    history_();
     replace(events, told.events.length
-      ? table(EVENT_COLUMNS.map((column, at) => (at === 2 ? ["Detail", "grow"] : column)), told.events.slice(-30).reverse().map((event) => eventCells(event, false)))
+      ? table(EVENT_COLUMNS.map((column, at) => (at === 2 ? ["Detail", "grow"] : column)), told.events.slice(-20).reverse().map((event) => eventCells(event, false)))
       : empty("Nothing is known of its past yet."), source());
   }
 
@@ -95,13 +95,18 @@ export function lock(main, name) {
     return ["free", "held", "shared", "closed"].includes(text) ? badge(text) : cut(text, { class: "wrong" });
   }
 
+  function reach(known, until) {
+    const first = Math.min(...known.map((hold) => hold.since ?? hold.until ?? until));
+    return Math.max(10, (until - first) * 1.05);
+  }
+
   function history_() {
     const until = now();
     const known = told.timeline;
-    replace(drawing, known.length ? timeline(known, until, range, drawing.clientWidth || 600) : empty("No holder is known yet."));
+    replace(drawing, known.length ? timeline(known, until, range || reach(known, until), drawing.clientWidth || 600) : empty("No holder is known yet."));
     replace(holds, known.length
-      ? table([["Fence", "number"], ["Holder", "grow"], ["From", "when"], ["For", "number"], ["End", "what"]],
-        known.slice(-20).reverse().map((hold) => [
+      ? table([["Fence", "number mono"], ["Holder", "grow"], ["From", "when"], ["For", "number"], ["End", "what"]],
+        known.slice(-12).reverse().map((hold) => [
           fence(hold.fence), cut(hold.who || "unknown", { class: "mono" }), hold.since === null ? "before" : clock(hold.since),
           hold.since === null || (hold.end && hold.until === null) ? "" : span((hold.until ?? until) - hold.since), badge(hold.end ?? "held")]))
       : null);

@@ -19,7 +19,7 @@ export function source() {
   );
 }
 
-export const EVENT_COLUMNS = [["Time", "when"], ["What", "what"], ["Lock", "grow"], ["Fence", "number"], ["Who", "who"]];
+export const EVENT_COLUMNS = [["Time", "when"], ["What", "what"], ["Lock", "grow"], ["Fence", "number mono"], ["Who", "who"]];
 
 export function eventCells(event, linked = true) {
   return [
