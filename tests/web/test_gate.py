@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import httpx
 import pytest
 
@@ -11,9 +13,22 @@ from quorumlock.web.settings import WebSettings, bare
 from quorumlock.web.visitors import SESSION_LIFE, SESSIONS_MOST, Attempts, Visitors
 
 from .conftest import MakeSite
-from .site import TOKEN, Site
+from .site import TOKEN, Site, served
 
 BREAK = "api/v1/lock/break"
+
+
+@pytest.fixture(scope="module")
+def locks() -> Iterator[ql.Locker]:
+    with ql.connect("memory://gate?nodes=3") as locker:
+        yield locker
+
+
+@pytest.fixture(scope="module")
+def site(locks: ql.Locker) -> Iterator[Site]:
+    """One for all, as no rule remembers a visitor here."""
+    with served(locks, allow_break=True) as site:
+        yield site
 
 
 def status(answer: httpx.Response) -> int:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 IDLE = 60.0
 """Seconds between two samples that nobody waits for."""
-SHARE = 0.1
+SHARE = 0.25
 """Of the time, at most, that is spent looking: where it takes long, it is done less often."""
 ATTENTION = 10.0
 """Seconds for which a single request counts as somebody who watches."""

@@ -1,7 +1,7 @@
 // Finds the page that the address names, draws it, and draws it again when something changes.
 
 import { put } from "./dom.js";
-import { change, listen, onChange, store } from "./store.js";
+import { change, hush, listen, onChange, store } from "./store.js";
 import { events } from "./pages/events.js";
 import { lock } from "./pages/lock.js";
 import { locks } from "./pages/locks.js";
@@ -59,6 +59,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   main.focus();
 });
 document.getElementById("logout").addEventListener("click", async () => {
+  hush();
   await change("logout", {});
   location.assign("login");
 });

@@ -68,12 +68,21 @@ function take(told) {
   tell();
 }
 
+let stream = null;
+let over = false;
+
+/** The last thing that is heard. */
+export function hush() {
+  over = true;
+  stream?.close();
+}
+
 /** Listens for ever; a hidden page lets go, so that nothing is sampled for nobody. */
 export function listen() {
-  let stream = null;
   let again = 0;
 
   function open() {
+    if (over) return;
     clearTimeout(again);
     stream?.close();
     stream = new EventSource("api/v1/stream");
