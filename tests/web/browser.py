@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Error, Page, Request, sync_playwright
 
 BINARIES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -47,12 +47,21 @@ class Visit:
         self.page: Page = self.context.new_page()
         self.problems: list[str] = []
         self.strange: list[str] = []
-        self.page.on("console", lambda said: self.problems.append(said.text) if said.type != "log" else None)
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on(
-            "dialog", lambda dialog: (self.problems.append(f"alert {dialog.message}"), dialog.dismiss())[0]
-        )
+        self.page.on("console", self._said)
+        self.page.on("pageerror", self._failed)
+        self.page.on("dialog", self._alerted)
         self.page.on("request", self._asked)
+
+    def _said(self, said: ConsoleMessage) -> None:
+        if said.type != "log":
+            self.problems.append(said.text)
+
+    def _failed(self, error: Error) -> None:
+        self.problems.append(str(error))
+
+    def _alerted(self, dialog: Dialog) -> None:
+        self.problems.append(f"alert: {dialog.message}")
+        dialog.dismiss()
 
     def _asked(self, request: Request) -> None:
         if urlsplit(request.url).netloc != urlsplit(self.url).netloc:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -95,13 +96,32 @@ def test_with_a_journal_it_alone_is_believed() -> None:
 def test_a_broken_lock_is_told_once_and_its_next_hold_as_any() -> None:
     board = Board()
     board.take(Sample(1.0, rows(row("a"))))
-    board.broken("a", 1, "me")
-    board.take(Sample(2.0, rows(row("a"))))  # a look that had begun before
-    assert [one["what"] for one in board.since(1)["events"]] == ["broken"]
+    with board.breaking("a", 1, "me"):
+        board.take(Sample(2.0, rows(row("a"))))  # a look that had begun before
+    board.take(Sample(2.5, rows(row("a"))))
+    assert [one["what"] for one in board.since(2)["events"]] == ["broken"]
     assert board.beats[-1]["lost"] == 1
     board.take(Sample(3.0, rows(row("a", 2))))
     board.take(Sample(4.0, {}))
     assert happened(board)[1:] == [("broken", "a", 1), ("acquired", "a", 2), ("ended", "a", 2)]
+
+
+def test_a_look_during_the_break_is_not_believed() -> None:
+    board = Board()
+    board.take(Sample(1.0, rows(row("a"))))
+    with board.breaking("a", 1, "me"):
+        board.take(Sample(2.0, {}))
+    board.take(Sample(3.0, {}))
+    assert happened(board)[1:] == [("broken", "a", 1)]
+
+
+def test_a_break_that_failed_is_none() -> None:
+    board = Board()
+    board.take(Sample(1.0, rows(row("a"))))
+    with contextlib.suppress(OSError), board.breaking("a", 1, "me"):
+        raise OSError
+    board.take(Sample(2.0, {}))
+    assert happened(board)[1:] == [("ended", "a", 1)]
 
 
 def test_rates_are_of_the_last_minute() -> None:

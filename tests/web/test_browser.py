@@ -286,6 +286,7 @@ def test_who_waits_and_who_held_it_before(site: Site, locks: ql.Locker, visit: O
             waiter = threading.Thread(target=wait)
             waiter.start()
             expect(page.locator(".queue li")).to_have_count(1)
+            assert eventually(lambda: site.get("api/v1/events", name="job")["events"]), "seen, and not only shown"
         expect(page.locator(".facts")).to_contain_text(str(max(fences)))
         assert eventually(lambda: len(fences) == 2)
         expect(page.locator(".timeline .hold")).to_have_count(2)

@@ -145,13 +145,14 @@ class Api:
         if fence is not None and fence not in [holder["fence"] for holder in found["holders"]]:
             raise Refusal(409, "by now somebody else holds it: look again")
         by = f"dashboard@{request.client.host if request.client else '?'}"
+        first = found["holders"][0]["fence"] if found["holders"] else None
         try:
-            await in_thread(by, lambda: self._sampler.source.break_(name))
+            with self._sampler.board.breaking(name, first, by):
+                await in_thread(by, lambda: self._sampler.source.break_(name))
         except NoQuorum as error:
             raise Refusal(503, str(error)) from None
         holders = ", ".join(holder["who"] for holder in found["holders"])
         log.warning("%r, held by %s, was broken by %s", name, holders or "nobody", by)
-        self._sampler.board.broken(name, found["holders"][0]["fence"] if found["holders"] else None, by)
         self._sampler.hurry()
         return answer({"broken": True, "was": found})
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,10 +98,19 @@ class Board:
         self._beats.append((self.version, beat))
         self.wake()
 
-    def broken(self, name: str, fence: int | None, by: str) -> None:
-        """Somebody broke a lock from a page: told with the next sample. A journal tells that by itself."""
+    @contextmanager
+    def breaking(self, name: str, fence: int | None, by: str) -> Iterator[None]:
+        """Somebody breaks a lock from a page. A look in between only sees that it ended, and is not believed.
+
+        It is told with the next sample; a journal tells it by itself.
+        """
+        self._broken.add((name, fence))
+        try:
+            yield
+        except BaseException:
+            self._broken.discard((name, fence))
+            raise
         if not self.kept:
-            self._broken.add((name, fence))
             self._told.append(Seen(self._clock(), "broken", name, fence, by))
 
     async def newer(self, version: int, within: float) -> bool:

@@ -5,7 +5,7 @@ import { badge, cut, el, empty, panel, put, replace, table } from "../dom.js";
 import { clock, fence, plural, small, span } from "../format.js";
 import { ask, now, store } from "../store.js";
 import { confirmBreak } from "./break.js";
-import { EVENT_COLUMNS, eventCells, source } from "./shared.js";
+import { ITS_COLUMNS, eventCells, source } from "./shared.js";
 
 const RANGES = [[0, "all that is known"], [60, "1 minute"], [300, "5 minutes"], [3600, "1 hour"], [86400, "1 day"]];
 let range = 0; // 0: as much as is known
@@ -87,7 +87,7 @@ export function lock(main, name) {
       found.nodes.some((node) => node.holder) ? el("p", { class: "hint" }, "Nodes with the same letter name the same holder.") : null);
     history_();
     replace(events, told.events.length
-      ? table(EVENT_COLUMNS.map((column, at) => (at === 2 ? ["Detail", "grow"] : column)), told.events.slice(-20).reverse().map((event) => eventCells(event, false)))
+      ? table(ITS_COLUMNS, told.events.slice(-20).reverse().map((event) => eventCells(event, false)))
       : empty("Nothing is known of its past yet."), source());
   }
 

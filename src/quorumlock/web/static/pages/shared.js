@@ -21,12 +21,15 @@ export function source() {
 
 export const EVENT_COLUMNS = [["Time", "when"], ["What", "what"], ["Lock", "grow"], ["Fence", "number mono"], ["Who", "who"]];
 
+/** Those of one lock need not say which. */
+export const ITS_COLUMNS = [["Time", "when"], ["What", "what"], ["Fence", "number mono"], ["Who", "grow"]];
+
 export function eventCells(event, linked = true) {
   return [
     clock(event.at),
     el("span", { class: `badge is-${event.what}` }, event.what),
-    linked ? lockLink(event.name) : cut(event.detail || "", {}),
+    linked ? lockLink(event.name) : null,
     fence(event.fence),
-    cut([event.who, linked ? event.detail : ""].filter(Boolean).join(" · "), { class: "mono" }),
-  ];
+    cut([event.who, event.detail].filter(Boolean).join(" · "), { class: "mono" }),
+  ].filter((cell) => cell !== null);
 }
