@@ -36,6 +36,7 @@ def connect(
     group: str | None = None,
     clients: Sequence[Any] | None = None,
     fleet: str | None = None,
+    journal: int | None = None,
 ) -> Locker:
     """A Locker on the nodes of `urls`; it connects on first use.
 
@@ -48,6 +49,7 @@ def connect(
     `fence_ttl`: how long an unused fence is remembered. `identify`: put @host:pid behind tokens.
     `retry`: how long to stay away before asking again. `patience`: how long to wait for a majority to come back.
     `group`: a label for metrics. `fleet`: a name for the set of nodes, where clients spell addresses differently.
+    `journal`: have nodes write down what happens to locks of this client, in about so many entries; None: nothing.
     """
     from .sync.locker import Locker
 
@@ -64,6 +66,7 @@ def connect(
         patience,
         group,
         fleet,
+        journal,
     )
     return Locker(_engine(urls, clients, settings), settings)
 
@@ -84,6 +87,7 @@ def connect_async(
     group: str | None = None,
     clients: Sequence[Any] | None = None,
     fleet: str | None = None,
+    journal: int | None = None,
 ) -> AsyncLocker:
     """The same for asyncio: not awaitable itself, it connects on first use."""
     from .aio.locker import AsyncLocker
@@ -101,6 +105,7 @@ def connect_async(
         patience,
         group,
         fleet,
+        journal,
     )
     return AsyncLocker(_engine(urls, clients, settings), settings)
 

@@ -19,7 +19,7 @@ from .core.fleet import Fleet
 from .core.redlock import ALONE, Grant, Kind
 from .core.votes import Tally
 from .core.waiting import Wish
-from .errors import ConfigurationError, NoQuorum, Unsupported
+from .errors import ConfigurationError, NoQuorum, StaleFence, Unsupported
 from .events import Broken, Bus, Event, NodeQuarantined, logger
 from .keeping import KeeperBase
 from .leasing import LeaseBase
@@ -91,6 +91,12 @@ class LockerBase:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.engine!r}>"
 
+    def _by(self, who: str) -> str:
+        """Who forces a lock open, for the journal."""
+        if self._settings.journal is None:
+            return ""
+        return f"{token()} {who}" if self._settings.identify else anonymous_token()
+
     def _broken(self, name: str, tally: Tally, who: str) -> None:
         if not redlock.broken(tally):
             raise NoQuorum(f"{name!r} was not broken on a majority: {tally.describe()}", tally)
@@ -99,6 +105,13 @@ class LockerBase:
         if self._bus.listening:
             self._bus.emit(Broken(name, tally, by))
         self._keeper.lose(name)  # if it was ours
+
+
+def told_refusal(resource: object, refusal: object) -> tuple[str, int, str]:
+    """Name, fence and words for the journal."""
+    if not isinstance(refusal, StaleFence):
+        raise ConfigurationError(f"refusal={options.shown(refusal)} must be the StaleFence that a guard raised")
+    return options.name(resource), refusal.fence or 0, f"a guard had seen {refusal.seen}"
 
 
 @functools.lru_cache(1000)

@@ -20,6 +20,7 @@ MIN_TTL = 0.01
 MAX_TTL = 86_400.0
 NAME_BYTES = 1024
 FOREVER = 366 * 86_400.0
+JOURNAL_MOST = 10_000_000
 
 _FORBIDDEN = re.compile(r"[{}*?\[\]\\]")
 
@@ -148,6 +149,7 @@ class Settings:
     patience: float
     group: str | None
     fleet: str | None
+    journal: int | None = None
 
     def __post_init__(self) -> None:
         text("prefix", self.prefix, empty=True)
@@ -163,6 +165,8 @@ class Settings:
         flag("identify", self.identify)
         strategy("retry", self.retry)
         real("patience", self.patience, 0.0, FOREVER)
+        if self.journal is not None:
+            whole("journal", self.journal, 1, JOURNAL_MOST)
         for parameter in ("group", "fleet"):
             value = getattr(self, parameter)
             if value is not None:

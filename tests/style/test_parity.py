@@ -49,6 +49,8 @@ WAITING = {
     "list",
     "survey",
     "nodes",
+    "journal",
+    "report_refusal",
     "downgrade",
     "leader",
     "get",
@@ -131,7 +133,7 @@ def test_both_ways_to_connect_take_the_same() -> None:
 
 CONTRACT = {
     "connect": ["urls", "prefix", "node_timeout", "drift", "max_ttl", "quarantine", "durable", "fence_ttl",
-                "identify", "retry", "patience", "group", "clients", "fleet"],
+                "identify", "retry", "patience", "group", "clients", "fleet", "journal"],
     "Locker.lock": ["self", "name", "ttl", "timeout", "keep", "max_hold", "reentrant", "fair", "lock_delay",
                     "at_least", "note", "on_lost"],
     "Locker.locked": ["self", "name", "ttl", "timeout", "keep", "max_hold", "reentrant", "fair", "lock_delay",

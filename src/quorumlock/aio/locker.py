@@ -11,7 +11,8 @@ from .. import options
 from ..core import fleet, looking, redlock
 from ..core.family import NAMES_MOST, SLOTS_MOST, AllOf, AnyOf
 from ..decorating import ON_BUSY, coroutine_function, naming
-from ..front import LockerBase
+from ..errors import StaleFence
+from ..front import LockerBase, told_refusal
 from ..inspecting import Inspection, NodeState, inspection, inspections
 from ..options import LockOptions, Settings
 from .cell import AsyncCell
@@ -22,6 +23,7 @@ from .lock import AsyncLock
 
 if TYPE_CHECKING:
     from ..engines.base import Engine
+    from ..journal import JournalPage
     from ..runners.aio import AioRunner
 
 P = ParamSpec("P")
@@ -206,6 +208,24 @@ class AsyncLocker(LockerBase):
         """Who holds a lock, who waits for it, and what each node thinks of it; raises NoQuorum."""
         return inspection(name, await self._run(looking.inspect(self._fleet, options.name(name))))
 
+    async def journal(self, after: str | None = None, limit: int = 1000) -> JournalPage:
+        """What happened to locks, as nodes have written it down for clients with `connect(journal=…)`, old to new.
+
+        `after`: the cursor of an earlier page; None: the newest. An event that several nodes have written down is
+        told once. One node is enough to tell; raises NoQuorum where none does.
+        """
+        from ..journal import LIMIT_MOST, Cursor, page
+
+        cursor = Cursor.parse(after, len(self._fleet.nodes))
+        limit = options.whole("limit", limit, 1, LIMIT_MOST)
+        tally = await self._run(looking.history(self._fleet, cursor.starts(), limit))
+        return page(tally, cursor, limit, self._settings.journal is not None)
+
+    async def report_refusal(self, resource: str, refusal: StaleFence) -> None:
+        """Has nodes write down in the journal, if there is one, that a guard has refused a fence."""
+        if self._settings.journal is not None:
+            await self._run(looking.report(self._fleet, *told_refusal(resource, refusal)))
+
     async def survey(self, pattern: str = "*", limit: int = 1000) -> list[Inspection]:
         """What `inspect` tells, of all locks that are held now, in order of their names; at most `limit`.
 
@@ -235,9 +255,10 @@ class AsyncLocker(LockerBase):
 
     async def break_(self, name: str) -> None:
         """Forces a lock open on all nodes, whoever holds it, and raises its fence; raises NoQuorum."""
-        self._broken(
-            name, await self._run(redlock.break_(self._fleet, options.name(name))), AsyncLock._running_name()
+        tally = await self._run(
+            redlock.break_(self._fleet, options.name(name), self._by(AsyncLock._running_name()))
         )
+        self._broken(name, tally, AsyncLock._running_name())
 
     async def init_fleet(self, force: bool = False) -> float:
         """Makes a new fleet ready at once; without it, new nodes grant nothing for one `max_ttl`.

@@ -20,6 +20,8 @@ COMMANDS = {
     "elect": "run a command wherever this candidate leads",
     "ls": "which locks are held, and by whom",
     "show": "who holds a lock, who waits for it, and what each node thinks",
+    "watch": "what happens to locks, as it happens",
+    "top": "all locks, on a screen that changes; q quits",
     "wait": "wait until a lock is free",
     "break": "force a lock open",
     "init": "make a new fleet ready at once",

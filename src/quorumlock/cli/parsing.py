@@ -54,3 +54,11 @@ def seconds(text: str) -> float:
     if not 0 <= value < float("inf"):
         raise ValueError(text)
     return value
+
+
+def interval(text: str) -> float:
+    """How often to look."""
+    value = float(text)
+    if not 0.1 <= value <= 3600:
+        raise ValueError(text)
+    return value

@@ -32,6 +32,7 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "patience": (int, float),
     "group": str,
     "fleet": str,
+    "journal": int,
 }
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..errors import NoQuorum
 from .effects import Round, Route, Steps
 from .fleet import Fleet, muster
-from .requests import Inspect, InspectMany, Request, Scan
+from .requests import Inspect, InspectMany, Past, Refused, Request, Scan
 from .votes import Tally
 
 STEP = 1000
@@ -47,6 +49,26 @@ def _part(whole: Tally, at: int) -> Tally:
         if answer is not None:
             part.cast(node, answer.parts[at] if answer.parts else answer)
     return part
+
+
+def history(fleet: Fleet, after: Sequence[str], limit: int) -> Steps[Tally]:
+    """What each node has written down behind an id of its own; raises NoQuorum where none of them tells."""
+    yield from muster(fleet)
+    tally = Tally(fleet.nodes, fleet.majority, any_answer=True, patient=True)
+    requests = [Past(one, limit) for one in after]
+    yield Round(requests, tally, 10 * fleet.node_timeout, Route(), everyone=True)
+    if all(answer is None or answer.history is None for answer in tally.answers):
+        raise NoQuorum(f"no node could tell what was written down: {tally.describe()}", tally)
+    return tally
+
+
+def report(fleet: Fleet, name: str, fence: int, detail: str) -> Steps[Tally]:
+    """Has every node write down that a guard refused a fence."""
+    yield from muster(fleet)
+    tally = Tally(fleet.nodes, fleet.majority, any_answer=True, patient=True)
+    request = Refused(name, fence, fleet.new_token(), detail)
+    yield Round(fleet.to_all(request), tally, fleet.node_timeout, Route(), everyone=True)
+    return tally
 
 
 def names(fleet: Fleet, pattern: str, limit: int) -> Steps[list[str]]:

@@ -295,7 +295,7 @@ def release(
     return heard
 
 
-def break_(fleet: Fleet, name: str) -> Steps[Tally]:
+def break_(fleet: Fleet, name: str, by: str = "") -> Steps[Tally]:
     """Deletes the lock on all nodes, whoever holds it, and raises its fence by one.
 
     Nodes are looked at first: one that has forgotten the lock must learn its fence, to tell a healing of the broken
@@ -306,7 +306,7 @@ def break_(fleet: Fleet, name: str) -> Steps[Tally]:
     yield Round(fleet.to_all(Look(name)), seen, fleet.node_timeout, Route(), everyone=True)
     known = max((answer.fence for answer in seen.answers if answer is not None), default=0)
     tally = Tally(fleet.nodes, fleet.majority, any_answer=True, patient=True)
-    yield Round(fleet.to_all(Break(name, known)), tally, fleet.node_timeout, Route(), everyone=True)
+    yield Round(fleet.to_all(Break(name, known, by)), tally, fleet.node_timeout, Route(), everyone=True)
     return tally
 
 

@@ -157,10 +157,14 @@ class Leave(NamedTuple):
 
 
 class Break(NamedTuple):
-    """Delete the lock whoever holds it, and raise the fence: above its own, and above `fence`."""
+    """Delete the lock whoever holds it, and raise the fence: above its own, and above `fence`.
+
+    `by`: a token of whoever wants that, for the journal.
+    """
 
     name: str
     fence: int = 0
+    by: str = ""
 
 
 class Look(NamedTuple):
@@ -188,6 +192,22 @@ class Scan(NamedTuple):
     pattern: str
     cursor: str
     size: int
+
+
+class Past(NamedTuple):
+    """What was written down behind `after`, an id of this node's; '' for the newest."""
+
+    after: str
+    limit: int
+
+
+class Refused(NamedTuple):
+    """Write down that a guard has refused a fence; `by` is a token of whoever reports it."""
+
+    name: str
+    fence: int
+    by: str
+    detail: str
 
 
 class CellGet(NamedTuple):
@@ -240,5 +260,5 @@ class Initialise(NamedTuple):
 Request = (
     Join | Acquire | AcquireAny | AcquireAll | Confirm | ConfirmAll | Downgrade | Extend | Heal | Release | Leave
     | Break | Look | Inspect | InspectMany | Scan | CellGet | CellEnter | CellSwap | CellPut | Survey | Close
-    | Initialise
+    | Initialise | Past | Refused
 )  # fmt: skip

@@ -84,6 +84,27 @@ class Sight(NamedTuple):
     waiters: tuple[str, ...]
 
 
+class Noted(NamedTuple):
+    """Something that a node has written down."""
+
+    id: str
+    at_us: int
+    what: str
+    name: str
+    fence: int
+    by: str
+    detail: str
+
+
+class History(NamedTuple):
+    """What a node has written down, the newest last."""
+
+    now_us: int
+    oldest_us: int
+    """What happened before that is forgotten; 0: there is nothing at all."""
+    rows: tuple[Noted, ...]
+
+
 class Answer(NamedTuple):
     """One node's vote. `wait_ms` is what is left of the holder's time, or of the quarantine.
 
@@ -109,6 +130,7 @@ class Answer(NamedTuple):
     """To a request about several locks that is no vote: what is said of each, of the first few at least."""
     value: bytes = b""
     """What is in a cell, whose version is `fence`."""
+    history: History | None = None
     names: tuple[str, ...] | None = None
     """A cursor to go on from, and names that were found."""
 

@@ -63,6 +63,7 @@ class MemoryEngine:
             durable=settings.durable,
             quarantine=quarantine,
             node_timeout=settings.node_timeout,
+            journal=settings.journal,
         )
         self._world = world = shared.enter(world_name, count, self)
         self.clock = world.clock

@@ -6,6 +6,7 @@ import fnmatch
 import math
 import re
 
+from .journal import short
 from .keys import Reply
 from .locks import CHANGED, OTHER_KIND, READERS, STRANGER, Locks, fence_of, pairs_of
 
@@ -30,6 +31,8 @@ class Family(Locks):
             elif mine:
                 self._set(lock, b"ql:closed", int(stay_ms))
             deleted, held = deleted or mine, held or holder is not None
+            if mine:
+                self._note_end(lock, token, True, wake)
             if wake == b"1":
                 if member:
                     self._unqueue(queue, member)
@@ -40,6 +43,8 @@ class Family(Locks):
                 seen.add(queue)
         if deleted:
             return 2 if others else 1
+        for lock in keys[::2]:
+            self._note_end(lock, token, False, wake)
         return 0 if held else ABSENT
 
     def _unread(self, keys: list[bytes], argv: list[bytes]) -> Reply:
@@ -52,6 +57,7 @@ class Family(Locks):
             return 0 if holder is not None else ABSENT
         if not readers:
             self._data.pop(key, None)
+        self._note(b"released", lock, 0, short(token), b" " + wake)
         if holder != READERS:
             return 1
         left_ms = int(max(readers.values(), default=0)) - self._now_us() // 1000
@@ -91,7 +97,7 @@ class Family(Locks):
 
     def _read(self, keys: list[bytes], argv: list[bytes]) -> Reply:
         lock, fence_key, marker, queue, key = keys
-        token, ttl_ms, candidate, _, clamp, fence_ttl_ms, *_, expected = argv
+        token, ttl_ms, candidate, card, clamp, fence_ttl_ms, *_, expected = argv
         refusal = self._not_standing(self._text(marker), expected)
         if refusal:
             return refusal
@@ -113,6 +119,8 @@ class Family(Locks):
             self._set(fence_key, b"%d" % fence, int(fence_ttl_ms))
         else:
             self._set(fence_key, self._text(fence_key) or b"", int(fence_ttl_ms))
+        self._note_expired(lock)
+        self._note(b"acquired", lock, fence, short(token), card)
         return [1, fence]
 
     def _any(self, keys: list[bytes], argv: list[bytes]) -> Reply:
@@ -180,6 +188,7 @@ class Family(Locks):
                 self._set(lock, token, int(ttl_ms))
                 told = self._card(token, card)
                 fence = self._raise_fence(fence_key, fence + 1, self._clamped(candidate, clamp), fence_ttl_ms, told)
+                self._note_grant(lock, fence, token, card)
             answer.append(fence)
         return answer
 
@@ -194,8 +203,11 @@ class Family(Locks):
         if member:
             self._unqueue(queue, member)
         self._share(lock, key, {reader: self._now_us() // 1000 + int(ttl_ms)})
+        fence = fence_of(self._text(fence_key))
+        self._note_end(lock, token, True, b"1")
+        self._note(b"acquired", lock, fence, short(reader), b"read -")
         self._tell(queue, channel, b"", sharing=True)
-        return [1, fence_of(self._text(fence_key))]
+        return [1, fence]
 
     def _inspect(self, keys: list[bytes], argv: list[bytes]) -> Reply:
         lock, fence_key, marker, queue, key = keys
@@ -278,7 +290,9 @@ class Family(Locks):
             return [OTHER_KIND]
         self._data.pop(lock, None)
         self._data.pop(readers_key, None)
-        fence_ttl_ms, broken_ttl_ms, known, channel, _ = argv
+        fence_ttl_ms, broken_ttl_ms, known, channel, *by, _ = argv
+        if holder is not None:
+            self._note_broken(lock, self._fence(fence_key), b"".join(by), holder)
         fence = max(self._fence(fence_key), int(known)) + 1
         self._set(fence_key, b"%d" % fence, int(fence_ttl_ms))
         self._set(broken_key, b"%d" % fence, int(broken_ttl_ms))

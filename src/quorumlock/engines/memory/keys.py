@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 Reply = Any
-Value = bytes | dict[bytes, bytes] | dict[bytes, float]
-"""A string, a hash, or a sorted set."""
+Value = bytes | dict[bytes, bytes] | dict[bytes, float] | list[tuple[bytes, ...]]
+"""A string, a hash, a sorted set, or a stream."""
 
 
 class Keys:

@@ -8,13 +8,14 @@ import math
 import re
 from collections.abc import Iterator
 
-from .keys import Keys, Reply
+from .journal import Journal
+from .keys import Reply
 
 STRANGER, QUARANTINE, ABSENT, OTHER_KIND, CHANGED = -1, -2, -3, -4, -5
 READERS = b"ql:readers"
 
 
-class Locks(Keys):
+class Locks(Journal):
     """What the scripts do to a node's memory."""
 
     replication_id: str
@@ -66,7 +67,9 @@ class Locks(Keys):
             return [OTHER_KIND]
         self._set(lock, token, int(ttl_ms))
         told = self._card(token, card)
-        return [1, self._raise_fence(fence_key, fence + 1, self._clamped(candidate, clamp), fence_ttl_ms, told)]
+        fence = self._raise_fence(fence_key, fence + 1, self._clamped(candidate, clamp), fence_ttl_ms, told)
+        self._note_grant(lock, fence, token, card)
+        return [1, fence]
 
     def _confirm(self, keys: list[bytes], argv: list[bytes]) -> Reply:
         token, granted, fence, fence_ttl_ms, expected = argv

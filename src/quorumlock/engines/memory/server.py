@@ -15,6 +15,11 @@ from ..redis.resp import ReplyError
 from .joining import Joining
 from .keys import Reply, Value
 
+_UNMARKED = (scripts.RELEASE.sha, scripts.RELEASE_MANY.sha, scripts.UNREAD.sha)
+_NOTING = {noted.sha: (plain, plain not in _UNMARKED) for plain, noted in scripts.NOTED.items()}
+_NOTING[scripts.REFUSED.sha] = (scripts.REFUSED.sha, False)
+"""Scripts that write down what they do: the one that does the same, and whether the marker stands behind it."""
+
 
 class ServerDouble(Joining):
     """One node's memory and the scripts it runs. `clock` gives the node's own time, in seconds.
@@ -56,6 +61,8 @@ class ServerDouble(Joining):
             scripts.BREAK.sha: self._break,
             scripts.LOOK.sha: self._look,
             scripts.JOIN.sha: self._join,
+            scripts.PAST.sha: self._past,
+            scripts.REFUSED.sha: self._refused,
         }
 
     # What a client sees.
@@ -128,9 +135,14 @@ class ServerDouble(Joining):
     # The scripts, each under its own name.
 
     def _run(self, sha: str, count: int, rest: list[bytes]) -> Reply:
+        keys, argv = rest[:count], rest[count:]
+        if sha in _NOTING:
+            plain, marked = _NOTING[sha]
+            with self._noting(argv[-2]):
+                return self._scripts[plain](keys, [*argv[:-2], *(argv[-1:] if marked else ())])
         if sha not in self._scripts:
             return ReplyError("ERR the double does not know this script")
-        return self._scripts[sha](rest[:count], rest[count:])
+        return self._scripts[sha](keys, argv)
 
 
 def encode(reply: Reply) -> bytes:

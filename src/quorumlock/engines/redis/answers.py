@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.votes import GRANTED, Answer, Cause, Sight, Vote, of_each, unknown
+from ...core.votes import GRANTED, Answer, Cause, History, Noted, Sight, Vote, of_each, unknown
 from .resp import ReplyError
 
 _AGREED = Cause.AGREED
@@ -78,6 +78,26 @@ def decode_names(reply: Any) -> Answer:
     if type(reply) is list and reply and all(type(one) is bytes for one in reply):
         return Answer(GRANTED, _AGREED, names=tuple(_text(one) for one in reply))
     return decode(reply)
+
+
+def decode_history(reply: Any) -> Answer:
+    """What the reply to a question for the journal means."""
+    match reply if type(reply) is list else None:
+        case [int(now_us), bytes(oldest), list(words)] if len(words) % 6 == 0:
+            told = [_text(word) for word in words]
+            rows = tuple(_noted(*told[at : at + 6]) for at in range(0, len(told), 6))
+            return Answer(GRANTED, _AGREED, history=History(now_us, _at_us(_text(oldest)), rows))
+    return decode(reply)
+
+
+def _noted(id_: str, what: str, name: str, fence: str, by: str, detail: str) -> Noted:
+    number = int(fence) if fence.isdecimal() and len(fence) < 20 else 0
+    return Noted(id_, _at_us(id_), what, name, number, by, detail)
+
+
+def _at_us(id_: str) -> int:
+    at_ms = id_.partition("-")[0]
+    return int(at_ms) * 1000 if at_ms.isdecimal() else 0
 
 
 def _text(data: bytes) -> str:

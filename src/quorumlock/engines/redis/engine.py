@@ -98,6 +98,7 @@ class RedisEngine:
             durable=settings.durable,
             quarantine=quarantine,
             node_timeout=settings.node_timeout,
+            journal=settings.journal,
         )
         self.connect_timeout = 10 * settings.node_timeout
         self.visit_timeout = max(1.0, self.connect_timeout)

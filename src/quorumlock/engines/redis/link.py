@@ -28,17 +28,17 @@ from ...core.requests import (
     InspectMany,
     Join,
     Leave,
+    Past,
     Release,
     Request,
     Scan,
     Survey,
 )
 from ...core.votes import Answer, Cause, Tally, Vote, unknown
-from .answers import decode, decode_all, decode_many, decode_names, decode_release, decode_sight
+from .answers import decode, decode_all, decode_history, decode_many, decode_names, decode_release, decode_sight
 from .entries import Entry, Farewell, Ignored, Kill, WhoAmI
 from .node import Client, Hello, Node
 from .resp import ProtocolError, ReplyError, new_reader, pack
-from .scripts import ACQUIRE, RELEASE
 from .wire import FREE, Wire
 
 _SURVEYS = (Survey, Close, Initialise)
@@ -47,6 +47,7 @@ _RELEASES = (Release, Leave)
 _LOOKS: dict[type[Any], Callable[[Any], Answer]] = {
     Inspect: decode_sight,
     InspectMany: decode_sight,
+    Past: decode_history,
     Scan: decode_names,
 }
 STALE_AFTER = 3
@@ -168,7 +169,7 @@ class Link:
         the round is over: it would then miss the lock, or its release.
         """
         data = self.send_own(WhoAmI(now), pack(("CLIENT", "INFO")))
-        for script in (RELEASE, ACQUIRE):
+        for script in self.wire.pair:
             data += self.send_own(Ignored(now), pack(("SCRIPT", "LOAD", script.source)))
         data += self._kills(now)
         while self.node.farewells:

@@ -32,6 +32,8 @@ from ...core.requests import (
     Kept,
     Leave,
     Look,
+    Past,
+    Refused,
     Release,
     Request,
     Scan,
@@ -43,7 +45,7 @@ from .resp import pack
 from .scripts import Script
 
 FORMAT = 1
-FREE = (Release, Leave, Scan, Survey, Close, Initialise)
+FREE = (Release, Leave, Scan, Past, Refused, Survey, Close, Initialise)
 """Requests that are understood by a node of any standing, joined or not."""
 
 _UNMARKED = (*FREE, Join)
@@ -53,6 +55,8 @@ Arguments = tuple[str | bytes | int, ...]
 Parts = tuple[bytes, bytes]
 
 _NAMES_MOST = 1000
+JOURNAL_TTL_MS = 7 * 86_400_000
+"""Since the last entry."""
 _GAP = "a token that no client would ever make up"
 
 
@@ -70,10 +74,16 @@ class Wire:
         durable: bool,
         quarantine: bool,
         node_timeout: float = 0.05,
+        journal: int | None = None,
     ) -> None:
         self.prefix = prefix
         self.marker_key = f"{prefix}ql:node"
         self.channel = f"{prefix}ql:wake:"
+        self._journal_key = f"{prefix}ql:journal"
+        self._journal = "" if journal is None else f"{journal} {JOURNAL_TTL_MS} {self._journal_key}"
+        """As the scripts take it; without it they write nothing down."""
+        self.pair = tuple(self._noted(script) for script in (scripts.RELEASE, scripts.ACQUIRE))
+        """The scripts of every lease."""
         self._queue_key = f"{prefix}ql:queue:{{{prefix}"
         self._readers_key = f"{prefix}ql:readers:{{{prefix}"
         self._grace_ms = max(1, round(node_timeout * 1000))
@@ -108,6 +118,8 @@ class Wire:
             CellSwap: lambda ask: self._cell(ask.name, "swap", ask.version, ask.value, ask.ttl_ms),
             CellPut: lambda ask: self._cell(ask.name, "put", ask.version, ask.value, ask.ttl_ms),
             Scan: self._scan,
+            Past: lambda ask: ("EVALSHA", scripts.PAST.sha, 1, self._journal_key, *ask),
+            Refused: self._refused,
             Join: lambda request: self._marker("enter" if request.enter else "join"),
             Survey: lambda _: self._marker("survey"),
             Close: lambda _: self._marker("close"),
@@ -121,7 +133,7 @@ class Wire:
                 return self._packed_acquire(request)
             if type(request) is Release and not request.names and not request.token.startswith(READER):
                 return self._packed_release(request)
-        command = self._sayings[type(request)](request)
+        command = self._command(request)
         if source:
             command = ("EVAL", scripts.SOURCES[command[1]], *command[2:])
         data = pack(command)
@@ -129,7 +141,18 @@ class Wire:
 
     def load(self, request: Request) -> bytes:
         """The packed command that teaches a server the script of a request."""
-        return pack(("SCRIPT", "LOAD", scripts.SOURCES[self._sayings[type(request)](request)[1]]))
+        return pack(("SCRIPT", "LOAD", scripts.SOURCES[self._command(request)[1]]))
+
+    def _noted(self, script: Script) -> Script:
+        return scripts.NOTED.get(script.sha, script) if self._journal else script
+
+    def _command(self, request: Request) -> Arguments:
+        """With a journal the script that writes down what it does, and where to; else the plain one."""
+        command = self._sayings[type(request)](request)
+        if not self._journal or command[1] not in scripts.NOTED:
+            return command
+        noted = (*command[:1], scripts.NOTED[str(command[1])].sha, *command[2:])
+        return (*noted, self._journal, b"") if isinstance(request, _UNMARKED) else (*noted[:-1], self._journal, b"")
 
     def _packed_acquire(self, request: Acquire) -> bytes:
         """As encode, with all that an earlier acquire of this name had in common. (A test compares the two.)"""
@@ -160,7 +183,7 @@ class Wire:
         """What is the same in every such request of this name: before and behind what differs."""
         if len(known) >= _NAMES_MOST:
             known.clear()
-        command = self._sayings[type(request)](request)
+        command = self._command(request)
         gap = command.index(_GAP)
         before = pack(command).partition(pack((_GAP,))[4:])[0]
         behind = pack(command[gap + (5 if isinstance(request, Release) else 4) :])[4:]
@@ -283,6 +306,7 @@ class Wire:
             self._broken_ttl_ms,
             ask.fence,
             self.channel,
+            *((ask.by,) if self._journal else ()),
             b"",
         )
 
@@ -307,6 +331,10 @@ class Wire:
     def _scan(self, ask: Scan) -> Arguments:
         match = f"{self._fence_key}{ask.pattern}}}"
         return ("EVALSHA", scripts.SCAN.sha, 0, ask.cursor, match, ask.size, self._fence_key, self.prefix)
+
+    def _refused(self, ask: Refused) -> Arguments:
+        told = (self.prefix + ask.name, ask.fence, ask.by, ask.detail)
+        return ("EVALSHA", scripts.REFUSED.sha, 1, *told, self._journal, b"")
 
     def _marker(self, verb: str) -> Arguments:
         return ("EVALSHA", scripts.JOIN.sha, 1, self.marker_key, verb, *self._terms)

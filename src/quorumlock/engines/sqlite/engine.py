@@ -65,6 +65,7 @@ class SqliteEngine:
         self._path = self._place.text
         self._prefix = settings.prefix
         self._max_ttl_ms = round(settings.max_ttl * 1000)
+        self._journal = settings.journal
         self._patience = max(1.0, 20 * settings.node_timeout)
         self.labels = (f"sqlite:{self._path}",)
         self.polling: Retry = Polling()
@@ -170,7 +171,7 @@ class SqliteEngine:
                     "first lock",
                     self._path,
                 )
-            fresh = Session(self._place, self._prefix, self._max_ttl_ms)
+            fresh = Session(self._place, self._prefix, self._max_ttl_ms, self._journal)
         except sqlite3.Error as error:
             if troubles.momentary(error):
                 return None

@@ -115,6 +115,8 @@ class Family(Leases):
                     others.append(held(row, left_ms or self._wait_ms(row)))
                 continue
             mine = True
+            if self._journal is not None:
+                self._journal.ends(name, request.token, request.wake, self._is_over(row))
             if not request.stay_ms or not self._shut(name, request):
                 self._cursor.execute("DELETE FROM leases WHERE name = ?", (name,))
         self._cursor.execute("COMMIT")

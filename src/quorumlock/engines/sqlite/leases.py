@@ -43,6 +43,7 @@ from ...core.requests import (
 from ...core.votes import GRANTED, REFUSED, Answer, Cause, of_each
 from .boot import Boot, ends_ms, now_ms
 from .fences import Fences
+from .journal import Journal
 from .pruning import Pruning
 from .readers import READERS, Readers
 from .tickets import Line, Tickets, again_ms
@@ -86,6 +87,7 @@ class Leases:
         boot: Boot,
         prefix: str,
         max_ttl_ms: int,
+        journal: Journal,
     ) -> None:
         self._cursor = cursor
         self._fences = fences
@@ -96,6 +98,7 @@ class Leases:
         self._prefix = prefix
         self._begins = len(prefix)
         self._max_ttl_ms = max_ttl_ms
+        self._journal = journal if journal.kept else None
 
     def nothing(self, _: Join | Survey | Close | Initialise) -> Answer:
         """Whoever can ask has opened the file, and thereby made it."""
@@ -144,6 +147,9 @@ class Leases:
         # Not raised: the last that anybody was given, whatever the name; so not below that of the last who had it
         # alone. Whoever has it alone later is given a higher one. (Nobody has had it since it was marked.)
         fence = row.fence if row is not None and beside else fence - 1
+        if self._journal is not None:
+            self._journal.expired(name)
+            self._journal.shared(name, request.token, fence, request.card)
         if not beside:
             self._mark_shared(name, fence, request.ttl_ms)
         self._readers.add(name, request.token, request.ttl_ms)
@@ -179,6 +185,8 @@ class Leases:
         return Answer(GRANTED, Cause.AGREED, fence)
 
     def _store(self, name: str, token: str, fence: int, ttl_ms: int, card: str) -> None:
+        if self._journal is not None:
+            self._journal.granted(name, token, fence, card)
         ends, since_us = ends_ms(ttl_ms), time.time_ns() // 1000
         row = (name, token, fence, ends, ttl_ms, self._clock, since_us, card, self._begins)
         self._cursor.execute(_STORE, row)
@@ -225,6 +233,16 @@ class Leases:
         if request.token.startswith(READER):
             return self._unread(request)
         name = self._prefix + request.name
+        if self._journal is None:
+            return self._end(name, request)
+        self._cursor.execute("BEGIN IMMEDIATE")
+        row = self._find(name)
+        self._journal.ends(name, request.token, request.wake, row is not None and self._is_over(row))
+        answer = self._end(name, request)
+        self._cursor.execute("COMMIT")
+        return answer
+
+    def _end(self, name: str, request: Release) -> Answer:
         if request.ticket and request.wake:
             # It went with the grant, as a rule. First: if another process writes just now, all of this is asked
             # again, and must find the lock.
@@ -249,6 +267,8 @@ class Leases:
             self._tickets.leave(name, request.ticket)
         gone = self._readers.leave(name, request.token)
         if gone:
+            if self._journal is not None:
+                self._journal.unshared(name, request.token, request.wake)
             self._cursor.execute(_UNSHARE, {"name": name, "readers": READERS})
         self._cursor.execute("COMMIT")
         return AGREED if gone else self._not_mine(name)
@@ -264,6 +284,9 @@ class Leases:
             return Answer(GRANTED, Cause.AGREED, row.fence) if known and row is not None else CHANGED
         if request.ticket:
             self._tickets.leave(name, request.ticket)
+        if self._journal is not None:
+            self._journal.ends(name, request.token, True, False)
+            self._journal.shared(name, request.reader, row.fence, "read -")
         self._mark_shared(name, row.fence, request.ttl_ms)
         self._readers.clear(name)
         self._readers.add(name, request.reader, request.ttl_ms)
@@ -290,6 +313,8 @@ class Leases:
         if self._is_free(name):
             return ABSENT
         fence = self._fences.begin()
+        if self._journal is not None:
+            self._journal.broken(name, request.by)
         self._cursor.execute("DELETE FROM leases WHERE name = ?", (name,))
         if not self._cursor.rowcount:
             self._cursor.execute("ROLLBACK")

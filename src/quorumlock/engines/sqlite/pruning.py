@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 
 from .cells import LEFT as CELL_LEFT
+from .journal import PRUNED
 from .readers import READERS
 from .tickets import LEFT, Tickets
 
@@ -25,17 +26,19 @@ _PRUNABLE = f"""SELECT
     OR EXISTS (SELECT 1 FROM readers WHERE boot <> :boot OR expires_ms <= :now)
     OR EXISTS (SELECT 1 FROM reader_sightings) OR EXISTS (SELECT 1 FROM leases WHERE {_NOBODY_READS})
     OR EXISTS (SELECT 1 FROM cells WHERE {CELL_LEFT} <= 0)"""
+_OVER = "(SELECT name FROM leases WHERE boot = :boot AND expires_ms <= :now LIMIT :most)"
+_OVER_ELSEWHERE = """(SELECT l.name FROM leases AS l JOIN sightings AS s ON s.name = l.name
+        AND s.boot = :boot AND s.token = l.token AND s.expires_ms = l.expires_ms
+        WHERE l.boot <> :boot AND s.until_ms <= :now LIMIT :most)"""
+_NOTE = (f"{PRUNED} {_OVER}", f"{PRUNED} {_OVER_ELSEWHERE}")
 _PRUNE = (
-    """DELETE FROM leases WHERE name IN
-        (SELECT name FROM leases WHERE boot = :boot AND expires_ms <= :now LIMIT :most)""",
+    f"DELETE FROM leases WHERE name IN {_OVER}",
     f"""INSERT OR REPLACE INTO sightings
         SELECT name, :boot, token, expires_ms, :now + max(ttl_ms, :max_ttl) FROM leases AS l
         WHERE boot <> :boot AND token <> '{READERS}' AND NOT EXISTS (SELECT 1 FROM sightings AS s
             WHERE s.name = l.name AND s.boot = :boot AND s.token = l.token AND s.expires_ms = l.expires_ms)
         LIMIT :most""",
-    """DELETE FROM leases WHERE name IN (SELECT l.name FROM leases AS l JOIN sightings AS s ON s.name = l.name
-        AND s.boot = :boot AND s.token = l.token AND s.expires_ms = l.expires_ms
-        WHERE l.boot <> :boot AND s.until_ms <= :now LIMIT :most)""",
+    f"DELETE FROM leases WHERE name IN {_OVER_ELSEWHERE}",
     """DELETE FROM sightings WHERE NOT EXISTS
         (SELECT 1 FROM leases AS l WHERE l.name = sightings.name AND l.token = sightings.token)""",
     """DELETE FROM readers WHERE (name, token) IN
@@ -60,10 +63,12 @@ _PRUNE = (
 class Pruning:
     """Of a file, through one connection: when it is opened, and every so many changes."""
 
-    def __init__(self, cursor: sqlite3.Cursor, tickets: Tickets, max_ttl_ms: int) -> None:
+    def __init__(self, cursor: sqlite3.Cursor, tickets: Tickets, max_ttl_ms: int, noted: bool = False) -> None:
         self._cursor = cursor
         self._tickets = tickets
         self._max_ttl_ms = max_ttl_ms
+        self._noted = noted
+        """Is there a journal for what is over?"""
         self.changes = 0
         """Since the last time; counted by whoever makes them."""
 
@@ -91,6 +96,6 @@ class Pruning:
         known = self._tickets.now() | {
             "max_ttl": self._max_ttl_ms, "most": PRUNE_MOST, "cells_most": min(PRUNE_MOST, CELLS_MOST)
         }  # fmt: skip
-        for statement in _PRUNE:
+        for statement in (*_NOTE, *_PRUNE) if self._noted else _PRUNE:
             self._cursor.execute(statement, known)
         self._cursor.execute("COMMIT")

@@ -9,6 +9,7 @@ readers, reader_sightings: the same for those who share a lock, whose row in `le
 see `readers.py`.
 tickets: who waits for what, in which order; see `tickets.py`.
 cells: small values; see `cells.py`.
+journal: what happened, if a client wants that; see `journal.py`.
 meta: one row, the fence; see `fences.py`.
 
 What came later is added to a file that lacks it, whoever holds something there, and the format stays.
@@ -56,6 +57,10 @@ _LATER = {
     "cells": """CREATE TABLE cells (
         name TEXT PRIMARY KEY, version INTEGER NOT NULL, entered INTEGER NOT NULL, expires_ms INTEGER NOT NULL,
         boot TEXT NOT NULL, wall_ms INTEGER NOT NULL, value BLOB NOT NULL
+    )""",
+    "journal": """CREATE TABLE journal (
+        id INTEGER PRIMARY KEY, at_us INTEGER NOT NULL, what TEXT NOT NULL, name TEXT NOT NULL,
+        begins INTEGER NOT NULL, fence INTEGER NOT NULL, by TEXT NOT NULL, detail TEXT NOT NULL
     )""",
 }
 _LATER_COLUMNS = {

@@ -28,6 +28,8 @@ from ...core.requests import (
     Join,
     Leave,
     Look,
+    Past,
+    Refused,
     Release,
     Request,
     Scan,
@@ -40,6 +42,7 @@ from . import schema
 from .boot import Boot, this_boot
 from .cells import Cells
 from .fences import Fences
+from .journal import Journal
 from .looking import Looking
 from .place import Place
 from .pruning import Pruning
@@ -49,7 +52,7 @@ from .tickets import Tickets
 class Session:
     """Not for two threads at a time."""
 
-    def __init__(self, place: Place, prefix: str, max_ttl_ms: int) -> None:
+    def __init__(self, place: Place, prefix: str, max_ttl_ms: int, journal: int | None = None) -> None:
         """Opens; raises EngineError, ConfigurationError or sqlite3.Error, and then leaves nothing open."""
         places.prepare(place)
         self._path = place.path
@@ -63,20 +66,20 @@ class Session:
         try:
             boot = this_boot()
             schema.prepare(self._db, self._cursor, place.text, boot)
-            self._answers = self._prepared(place, boot, prefix, max_ttl_ms)
+            self._answers = self._prepared(place, boot, prefix, max_ttl_ms, Journal(self._cursor, prefix, journal))
             self._identity = _identity(place.path)
         except BaseException:
             self.close()
             raise
 
     def _prepared(
-        self, place: Place, boot: Boot, prefix: str, max_ttl_ms: int
+        self, place: Place, boot: Boot, prefix: str, max_ttl_ms: int, journal: Journal
     ) -> dict[type[Request], Callable[[Any], Answer]]:
         """Prunes the file; gives who answers what."""
         cursor, fences = self._cursor, Fences(self._db, self._cursor, place.text, boot)
         tickets = Tickets(cursor, boot)
-        pruning = Pruning(cursor, tickets, max_ttl_ms)
-        locks = Looking(cursor, fences, tickets, pruning, boot, prefix, max_ttl_ms)
+        pruning = Pruning(cursor, tickets, max_ttl_ms, journal.kept)
+        locks = Looking(cursor, fences, tickets, pruning, boot, prefix, max_ttl_ms, journal)
         cells = Cells(cursor, fences, pruning, boot, prefix)
         pruning.now()
         return {
@@ -96,6 +99,8 @@ class Session:
             Inspect: locks.inspect,
             InspectMany: locks.inspect_many,
             Scan: locks.scan,
+            Past: journal.past,
+            Refused: journal.refused,
             CellGet: cells.get,
             CellEnter: cells.enter,
             CellSwap: cells.swap,

@@ -15,4 +15,5 @@ local candidate = math.min(math.max(tonumber(ARGV[3]), now - clamp), now + clamp
 local fence = math.max(stored + 1, candidate)
 local said = string.format('%.0f %.0f %s %s', fence, now, string.sub(ARGV[1], 1, 8), ARGV[4])
 redis.call('SET', fence_key, said, 'PX', ARGV[6])
+--+ note_grant(lock, fence, now, ARGV[1], ARGV[4])
 return {1, fence, slot}

@@ -47,6 +47,7 @@ for i = 1, count do
     redis.call('SET', KEYS[key(i)], token, 'PX', ARGV[2])
     local said = string.format('%.0f %.0f %s %s', fence, now, string.sub(token, 1, 8), ARGV[4])
     redis.call('SET', KEYS[key(i) + 1], said, 'PX', ARGV[6])
+    --+ note_grant(KEYS[key(i)], fence, now, token, ARGV[4])
   end
   answer[i + 1] = fence
 end

@@ -1,5 +1,5 @@
 -- KEYS lock, fence, marker, broken, readers, queue
--- ARGV fence_ttl_ms, broken_ttl_ms, fence (the highest that is known of), channel, marker
+-- ARGV fence_ttl_ms, broken_ttl_ms, fence (the highest that is known of), channel, (by, journal,) marker
 -- answers {1, fence} deleted · {-3} absent · {-1} stranger · {-4} another kind
 --
 -- Every lease whose fence lies below that in `broken` was forced open: it is not to be healed here, by a healing that
@@ -12,6 +12,9 @@ local fence = math.max(stored, tonumber(ARGV[3])) + 1
 local text = string.format('%.0f', fence)
 redis.call('SET', KEYS[2], text, 'PX', ARGV[1])
 redis.call('SET', KEYS[4], text, 'PX', ARGV[2])
+--+ local was = seen[1] and (seen[1] == READERS and '' or short(seen[1]))
+--+ if was then redis.pcall('DEL', (last_of(lock))) end
+--+ if was then note('broken', lock, string.format('%.0f', stored), short(ARGV[5]), was) end
 tell(KEYS[6], ARGV[4], '')
 if seen[1] then return {1, fence} end
 return {ABSENT}

@@ -10,5 +10,7 @@ redis.call('DEL', KEYS[5])
 redis.call('ZADD', KEYS[5], math.floor(now / 1000) + ARGV[2], ARGV[3])
 redis.call('PEXPIRE', KEYS[5], ARGV[2])
 redis.call('SET', lock, READERS, 'PX', ARGV[2])
+--+ note_end(lock, ARGV[1], true, '1')
+--+ note('acquired', lock, string.format('%.0f', stored), short(ARGV[3]), 'read -')
 tell(KEYS[4], channel, '', true)
 return {1, stored}

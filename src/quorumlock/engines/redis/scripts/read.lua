@@ -28,4 +28,8 @@ if stored < least then
 else
   redis.call('PEXPIRE', fence_key, ARGV[6])
 end
+--+ local last_key, earlier, since, by = last_of(lock)
+--+ if by then redis.pcall('DEL', last_key) end
+--+ if by then note('expired', lock, earlier, by, since) end
+--+ note('acquired', lock, string.format('%.0f', stored), short(ARGV[1]), ARGV[4])
 return {1, stored}

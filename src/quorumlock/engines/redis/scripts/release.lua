@@ -34,5 +34,6 @@ while (free or sharing) and wake == '1' do
     redis.call('ZREM', KEYS[2], head, 'u:' .. head) -- nobody is there any more
   end
 end
+--+ note_end(KEYS[1], token, mine, wake)
 if mine then return others and 2 or 1 end
 return holder and 0 or -3

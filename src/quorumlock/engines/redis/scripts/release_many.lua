@@ -14,6 +14,7 @@ for i = 1, #KEYS, 2 do
     redis.call('SET', lock, 'ql:closed', 'PX', stay_ms)
   end
   deleted, held = deleted or mine, held or holder
+  --+ if mine then note_end(lock, token, true, wake) end
   if wake == '1' then
     if member ~= '' and not seen[queue] then redis.call('ZREM', queue, member, 'u:' .. member) end
     local sharing = token == '' and holder == 'ql:readers' -- those behind who leaves may come in
@@ -22,5 +23,6 @@ for i = 1, #KEYS, 2 do
     seen[queue] = true
   end
 end
+--+ for i = 1, deleted and 0 or #KEYS, 2 do note_end(KEYS[i], token, false, wake) end
 if deleted then return others and 2 or 1 end
 return held and 0 or -3

@@ -6,6 +6,7 @@ local token, wake, member, locker, _, channel = unpack(ARGV)
 if member ~= '' and wake == '1' then redis.call('ZREM', KEYS[2], member, 'u:' .. member) end
 local holder = redis.pcall('GET', KEYS[1])
 if redis.call('ZREM', KEYS[3], token) == 0 then return holder and 0 or -3 end
+--+ note('released', KEYS[1], '0', short(token), ' ' .. wake)
 if holder ~= 'ql:readers' then return 1 end
 local last = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
 if last then

@@ -1,0 +1,55 @@
+"""`quorumlock top`: which locks are held, by whom, and who waits, on a screen that changes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from .looking import add_looking_options
+from .output import EX_OK, EX_USAGE, complain
+from .parsing import interval
+
+EPILOG = """\
+examples:
+  quorumlock top
+  quorumlock top 'orders:*' --every 5
+
+q quits; arrows and space move; s sorts by name, by how long it is held, by who waits.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="of names (default: *)")
+    parser.add_argument(
+        "--every", type=interval, default=1.0, metavar="S", help="how often to look, in seconds (default: 1)"
+    )
+    parser.add_argument("--limit", type=int, default=5000, metavar="N", help="no more than that (default: 5000)")
+    add_looking_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        complain("top is for people; programs take `quorumlock ls --json`, or `quorumlock watch --json`")
+        return EX_USAGE
+    if not sys.stdout.isatty() or not sys.stdin.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        complain("top needs a terminal; `quorumlock ls` shows the same once, and `quorumlock watch` what happens")
+        return EX_USAGE
+    try:
+        import rich  # noqa: F401 - is it there?
+    except ImportError:
+        complain("top needs rich: pip install 'quorumlock[cli]'; `quorumlock ls` shows the same once")
+        return EX_USAGE
+    from .. import options
+    from .settings import connect
+    from .top_screen import Top
+
+    options.pattern(arguments.pattern)
+    options.whole("--limit", arguments.limit, 1, 100_000)
+    with connect(arguments) as locks:
+        try:
+            Top(locks, arguments.pattern, arguments.limit).run(arguments.every)
+        except KeyboardInterrupt:
+            pass  # that is another way to stop
+    return EX_OK
