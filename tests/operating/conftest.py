@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quorumlock.lab.servers import Server
+from quorumlock.lab.servers import Server, free_port
 from tests.live.chaos import clocks
 
 Start = Callable[..., Server]
@@ -20,6 +20,8 @@ def start() -> Iterator[Start]:
     with ExitStack() as stack:
 
         def make(*arguments: str, kind: str = "valkey", before: list[str] | None = None) -> Server:
+            if "--cluster-enabled" in arguments:  # its second port would be one of the system's, and may be taken
+                arguments = (*arguments, "--cluster-port", str(free_port()))
             server = Server(kind, arguments=arguments)
             server._command = [*(before or []), *server._command]
             stack.callback(server.stop)

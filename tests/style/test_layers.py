@@ -65,8 +65,9 @@ BELOW: dict[str, set[str]] = {
     "lab": {"lab", "", *GROUND},
     **dict.fromkeys(LAB, SIMULATOR),
     **{part: {*SIMULATOR, "guards"} for part in STAGE},
-    "web": {"web", "", "journal", *GROUND},
-    "cli": {"cli", "lab", "web", "", "journal", *GROUND},
+    "doctoring": {"doctoring", "engines", "core", "runners.visits", *GROUND},
+    "web": {"web", "", *GROUND},
+    "cli": {"cli", "lab", "doctoring", "web", "", "journal", *GROUND},
     "__main__": {"cli"},
     "": {*GROUND, "connecting", "sync", "aio", "core"},
 }

@@ -27,6 +27,8 @@ COMMANDS = {
     "init": "make a new fleet ready at once",
     "serve": "a dashboard of locks, holders, waiters and nodes",
     "nodes": "how the nodes of a fleet are doing",
+    "doctor": "look a fleet over: what is wrong, and what to do",
+    "fleet": "a fleet of servers on this machine, for development",
     "config": "which fleet commands talk to, and who says so",
     "lab": "stories of locks that fail, replayed and drawn",
     "demo": "see a lock at work, and things that go wrong",

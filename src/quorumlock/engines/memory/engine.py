@@ -119,7 +119,7 @@ class MemoryEngine:
                 reader, started = new_reader(), boot_time()
                 reader.feed(self._wire.encode(Survey(), source=True))
                 survey = server.execute(reader.gets())
-                trip = Trip(boot_time() - started, server.clock() - time.time(), started)
+                trip = Trip(boot_time() - started, server.clock() - time.time(), started, server.clock())
                 info = {"master_replid": server._replication_id().decode(), "role": server.role}
                 seen.append(Sighting(survey, info, (trip,)))
         return tuple(dataclasses.replace(one, server="memory") for one in states(self.nodes, seen))

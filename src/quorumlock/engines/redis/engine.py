@@ -100,6 +100,9 @@ class RedisEngine:
             node_timeout=settings.node_timeout,
             journal=settings.journal,
         )
+        self.terms = terms
+        self.node_timeout = settings.node_timeout
+        self.drift = settings.drift
         self.connect_timeout = 10 * settings.node_timeout
         self.visit_timeout = max(1.0, self.connect_timeout)
         self.nodes = [Node(index, label, terms) for index, label in enumerate(labels)]

@@ -7,7 +7,7 @@ seconds, for which to do nothing. So one visit serves threads and asyncio.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,7 +19,8 @@ from .wire import Wire
 
 T = TypeVar("T")
 Questions = Generator[bytes | float, Any, T]
-"""A visit that thinks in replies: it is given one for each command, and None for a pause."""
+"""A visit that thinks in replies: it is given one for each command, None for a pause; and for b"" the next reply to
+what was sent before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,9 @@ class Trip:
     offset: float
     """The server's clock less ours, if the answer was made half way."""
     at: float
-    """When, by a clock of ours that never jumps."""
+    """When it was asked, by a clock of ours that never jumps."""
+    server_at: float
+    """What it answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,14 @@ def look(wire: Wire, samples: int) -> Questions[Sighting]:
     return Sighting(survey, fields(info), tuple(trips))
 
 
+def all_of(commands: Sequence[tuple[str | bytes | int, ...]]) -> Questions[list[Any]]:
+    """Several commands in one piece; a reply for each."""
+    replies = [(yield b"".join(map(pack, commands)))]
+    for _ in commands[1:]:
+        replies.append((yield b""))  # noqa: PERF401 - no comprehension can yield
+    return replies
+
+
 def time_of_day(
     wall: Callable[[], float] = time.time, clock: Callable[[], float] = time.perf_counter
 ) -> Questions[Trip | None]:
@@ -74,7 +85,8 @@ def time_of_day(
     took = clock() - at
     match reply:
         case [bytes(seconds), bytes(micros)] if seconds.isdigit() and micros.isdigit():
-            return Trip(took, int(seconds) + int(micros) / 1e6 - (wall_at + took / 2), at)
+            server_at = int(seconds) + int(micros) / 1e6
+            return Trip(took, server_at - (wall_at + took / 2), at, server_at)
     return None
 
 
@@ -99,7 +111,8 @@ def in_bytes(questions: Questions[T]) -> Visit[T]:
             yield asked
             reply = None
             continue
-        reader.feed((yield asked))
+        if asked:
+            reader.feed((yield asked))
         while (reply := reader.gets()) is False:
             reader.feed((yield b""))
 

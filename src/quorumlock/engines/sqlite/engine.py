@@ -81,6 +81,10 @@ class SqliteEngine:
     def __repr__(self) -> str:
         return f"<SqliteEngine {self._path}>"
 
+    @property
+    def path(self) -> str:
+        return self._place.path
+
     def perform(self, round_: Round) -> None:
         """Casts the file's vote; raises EngineError or ConfigurationError instead."""
         request = round_.requests[0]
