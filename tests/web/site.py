@@ -60,12 +60,12 @@ class Site:
 
 
 @contextmanager
-def served(locks: quorumlock.Locker, **options: Any) -> Iterator[Site]:
+def served(locks: quorumlock.Locker, *, breaker: quorumlock.Locker | None = None, **options: Any) -> Iterator[Site]:
     """Serves a Locker for the length of the block."""
     options.setdefault("every", 0.1)
     with listening("127.0.0.1", 0) as ear:
         settings = WebSettings(port=ear.getsockname()[1], **options)
-        dashboard = Dashboard(locks, settings)
+        dashboard = Dashboard(locks, settings, breaker)
         server = Server(dashboard)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[ear])), name="dashboard")
         thread.start()

@@ -93,6 +93,17 @@ def test_with_a_journal_it_alone_is_believed() -> None:
     assert [beat["ended"] for beat in board.beats] == [0, 0], "the past is no part of the rate"
 
 
+def test_a_journal_that_begins_later_is_believed_from_then_on() -> None:
+    board = Board()
+    board.take(Sample(1.0, rows(row("a"))))
+    told = [Seen(0.5, "acquired", "a", 1), Seen(1.5, "acquired", "b", 2)]
+    board.take(Sample(2.0, rows(row("a"), row("b", 2)), kept=True, entries=told))
+    board.take(Sample(3.0, rows(row("a"), row("b", 2)), kept=None, problem="silent"))
+    assert happened(board) == [("acquired", "a", 1), ("acquired", "b", 2)], "each once"
+    assert board.kept
+    assert [beat["acquired"] for beat in board.beats] == [0, 0, 0], "the past is no part of the rate"
+
+
 def test_a_broken_lock_is_told_once_and_its_next_hold_as_any() -> None:
     board = Board()
     board.take(Sample(1.0, rows(row("a"))))
@@ -162,8 +173,8 @@ def test_whoever_waits_for_news_is_woken() -> None:
     assert asyncio.run(wait()) == [True, True, False]
 
 
-def event(what: str, fence: int | None, at: float, who: str = "h:1") -> dict[str, Any]:
-    return {"what": what, "fence": fence, "at": at, "who": who, "name": "a"}
+def event(what: str, fence: int | None, at: float, who: str = "h:1", detail: str = "") -> dict[str, Any]:
+    return {"what": what, "fence": fence, "at": at, "who": who, "name": "a", "detail": detail}
 
 
 def line(*events: dict[str, Any], now: tuple[dict[str, Any], ...] = ()) -> list[tuple[Any, ...]]:
@@ -203,6 +214,16 @@ def test_a_break_ends_whoever_had_it() -> None:
 def test_those_who_share_are_told_apart() -> None:
     shared = (event("acquired", 1, 10, "h:1"), event("acquired", 1, 11, "h:2"), event("released", 1, 15, "h:1"))
     assert line(*shared, now=(holder(1, "h:2"),)) == [(1, 10, 15, "released"), (1, 11, None, None)]
+
+
+def test_an_attempt_that_failed_is_no_hold() -> None:
+    few = (
+        event("acquired", 1, 10, detail="a note, on 1 of 3 nodes"),
+        event("released", 1, 11, detail="after 1 s, given up"),
+    )
+    assert line(*few) == []
+    noted = event("acquired", 1, 10, detail="runs on 1 of 3 nodes")
+    assert line(noted, now=(holder(1),)) == [(1, 10, None, None)], "a note is no verdict"
 
 
 def test_only_the_last_holds_are_told() -> None:

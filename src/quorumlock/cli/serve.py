@@ -11,6 +11,9 @@ from ..errors import ConfigurationError
 from .output import EX_OK
 from .parsing import add_fleet_options
 
+JOURNAL = 10_000
+"""Entries to keep, where others keep a journal and nobody told us how long it is."""
+
 EPILOG = """\
 examples:
   quorumlock serve                        for this machine: http://127.0.0.1:8731/
@@ -50,6 +53,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     import dataclasses
+    from contextlib import ExitStack
+
+    import quorumlock
 
     from ..web.settings import WebSettings
 
@@ -66,11 +72,17 @@ def run(arguments: argparse.Namespace) -> int:
         from ..web.server import listening, serve
     except ImportError as error:
         raise ConfigurationError(f"the dashboard needs {error.name}: pip install 'quorumlock[web]'") from error
-    from .settings import connect
+    from .settings import connect, found
 
-    with connect(arguments) as locks, listening(settings.host, settings.port) as ear:
+    with connect(arguments) as locks, ExitStack() as stack:
+        ear = stack.enter_context(listening(settings.host, settings.port))
         settings = dataclasses.replace(settings, port=ear.getsockname()[1])
-        serve(locks, settings, ear, verbose=arguments.verbose > 0)
+        breaker, chosen = None, found(arguments)
+        if settings.allow_break and "journal" not in chosen.options:
+            breaker = stack.enter_context(
+                quorumlock.connect(chosen.values.get("url"), **chosen.options, journal=JOURNAL)
+            )
+        serve(locks, breaker, settings, ear, verbose=arguments.verbose > 0)
     return EX_OK
 
 

@@ -148,7 +148,8 @@ class Api:
         first = found["holders"][0]["fence"] if found["holders"] else None
         try:
             with self._sampler.board.breaking(name, first, by):
-                await in_thread(by, lambda: self._sampler.source.break_(name))
+                kept = self._sampler.board.kept
+                await in_thread(by, lambda: self._sampler.source.break_(name, journalled=kept))
         except NoQuorum as error:
             raise Refusal(503, str(error)) from None
         holders = ", ".join(holder["who"] for holder in found["holders"])

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from .. import Locker
 from .answers import Refusal, answer
 from .api import Api
 from .gate import Gate
@@ -27,10 +28,13 @@ from .visitors import Visitors
 
 
 class Dashboard:
-    """An ASGI application. Who made the Locker closes it."""
+    """An ASGI application. Who made the Lockers closes them.
 
-    def __init__(self, locker: Any, settings: WebSettings) -> None:
-        self.sampler = Sampler(Source(locker), settings.every)
+    `breaker`: a Locker with a journal, for breaks on a fleet where others keep one.
+    """
+
+    def __init__(self, locker: Locker, settings: WebSettings, breaker: Locker | None = None) -> None:
+        self.sampler = Sampler(Source(locker, breaker), settings.every)
         self.visitors = Visitors(settings.token)
         api = Api(self.sampler, settings, self.visitors)
         pages = Pages(settings, self.visitors)

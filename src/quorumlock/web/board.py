@@ -36,8 +36,8 @@ class Sample:
     """Are there more locks than were asked for?"""
     nodes: Sequence[Any] | None = None
     entries: Sequence[Any] = ()
-    kept: bool = False
-    """Is there a journal?"""
+    kept: bool | None = False
+    """Is there a journal? None: that could not be learnt."""
     problem: str = ""
 
 
@@ -68,13 +68,16 @@ class Board:
 
     def take(self, sample: Sample) -> None:
         """Puts a sample onto the board."""
-        first = self.version == 0
+        past = self.version == 0
         self.version += 1
-        self.at, self.problem, self.kept = sample.at, sample.problem, sample.kept
+        self.at, self.problem = sample.at, sample.problem
+        if sample.kept is not None and sample.kept is not self.kept:
+            self.kept = past = sample.kept
+            self._events.clear()  # what the journal tells is not told twice
         happened = [*self._told, *sample.entries]
         self._told.clear()
         if sample.rows is not None:
-            if not sample.kept:
+            if not self.kept:
                 happened += [
                     one
                     for one in noticed(self.rows, sample.rows, sample.at)
@@ -86,7 +89,7 @@ class Board:
         if sample.nodes is not None:
             self._take_nodes(sample.nodes)
         self._take_events(happened)
-        counted = Counter() if first else Counter(entry.what for entry in happened)
+        counted = Counter() if past else Counter(entry.what for entry in happened)
         beat = {
             "at": sample.at,
             "held": len(self.rows),

@@ -8,10 +8,10 @@ import logging
 import signal
 import socket
 from collections.abc import Iterator
-from typing import Any
 
 import uvicorn
 
+from .. import Locker
 from ..errors import ConfigurationError
 from .app import Dashboard
 from .settings import WebSettings
@@ -56,13 +56,15 @@ def listening(host: str, port: int) -> socket.socket:
     return ear
 
 
-def serve(locker: Any, settings: WebSettings, ear: socket.socket, *, verbose: bool = False) -> None:
+def serve(
+    locker: Locker, breaker: Locker | None, settings: WebSettings, ear: socket.socket, *, verbose: bool = False
+) -> None:
     """Serves a Locker on a socket that is bound; returns after SIGINT or SIGTERM."""
     if verbose:
         logging.basicConfig(level=logging.INFO)
     else:
         logging.getLogger("quorumlock.web").addHandler(_told_on_stderr())
-    asyncio.run(_serve(Server(Dashboard(locker, settings), verbose=verbose), settings, ear))
+    asyncio.run(_serve(Server(Dashboard(locker, settings, breaker), verbose=verbose), settings, ear))
 
 
 async def _serve(server: Server, settings: WebSettings, ear: socket.socket) -> None:

@@ -1,11 +1,11 @@
-"""Takes samples of a fleet, through the public API of a Locker."""
+"""Takes samples of a fleet, through the public API of a Locker, and breaks locks."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from .. import Inspection, LockError
+from .. import Inspection, Locker, LockError
 from . import view
 from .board import Sample
 
@@ -17,8 +17,8 @@ PAGES_MOST = 10
 class Source:
     """Remembers how far it has read. Its methods block: call them in a thread."""
 
-    def __init__(self, locker: Any) -> None:
-        self._locker = locker
+    def __init__(self, locker: Locker, breaker: Locker | None = None) -> None:
+        self._locker, self._breaker = locker, breaker or locker
         self._cursor: str | None = None
 
     def sample(self) -> Sample:
@@ -26,7 +26,7 @@ class Source:
         problems: list[str] = []
         rows, cut, nodes = None, False, None
         entries: list[Any] = []
-        kept = False
+        kept = None
         try:
             found = self._locker.survey("*", LOCKS_MOST + 1)
             rows = {one.name: view.row(one) for one in found[:LOCKS_MOST] if one.state != "free"}
@@ -47,14 +47,13 @@ class Source:
         found: Inspection = self._locker.inspect(name)
         return found
 
-    def break_(self, name: str) -> None:
-        self._locker.break_(name)
+    def break_(self, name: str, *, journalled: bool) -> None:
+        """`journalled`: have it written down. Where nobody else writes, one entry alone would be no journal."""
+        (self._breaker if journalled else self._locker).break_(name)
 
     def _read(self) -> tuple[list[Any], bool]:
         entries: list[Any] = []
         kept = False
-        if not hasattr(self._locker, "journal"):
-            return entries, kept
         for _ in range(PAGES_MOST):
             page = self._locker.journal(self._cursor, 1000)
             kept = page.kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +21,8 @@ def holds(events: Iterable[Json], holders: Iterable[Json]) -> list[Json]:
     told: list[Json] = []
     open_: list[Json] = []
     for event in events:
+        if _nobodys(event):
+            continue
         if event["what"] == "acquired":
             for earlier in [one for one in open_ if _before(one, event)]:
                 _close(open_, earlier, event["at"], "ended")  # its end was not told; it was before this
@@ -45,6 +48,13 @@ def holds(events: Iterable[Json], holders: Iterable[Json]) -> list[Json]:
 
 def _hold(one: Json, since: float | None, until: float | None = None, end: str | None = None) -> Json:
     return {"who": one["who"], "fence": one["fence"], "since": since, "until": until, "end": end}
+
+
+def _nobodys(event: Json) -> bool:
+    """An attempt that won no majority: nobody held the lock by it. The journal says so at the end of the detail."""
+    if event["what"] == "acquired":
+        return re.search(r"(^|, )on \d+ of \d+ nodes$", event["detail"]) is not None
+    return event["what"] == "released" and "given up" in event["detail"]
 
 
 def _before(hold: Json, event: Json) -> bool:
