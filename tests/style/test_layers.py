@@ -68,7 +68,8 @@ BELOW: dict[str, set[str]] = {
     "lab": {"lab", "", *GROUND},
     **dict.fromkeys(LAB, SIMULATOR),
     **{part: {*SIMULATOR, "guards"} for part in STAGE},
-    "cli": {"cli", "lab", "doctoring", "", "journal", *GROUND},
+    "web": {"web", "", *GROUND},
+    "cli": {"cli", "lab", "doctoring", "web", "", "journal", *GROUND},
     "__main__": {"cli"},
     "": {*GROUND, "connecting", "sync", "aio", "core"},
 }

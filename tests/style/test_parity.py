@@ -49,6 +49,7 @@ WAITING = {
     "inspect",
     "list",
     "survey",
+    "nodes",
     "journal",
     "report_refusal",
     "downgrade",

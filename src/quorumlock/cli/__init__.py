@@ -25,6 +25,7 @@ COMMANDS = {
     "wait": "wait until a lock is free",
     "break": "force a lock open",
     "init": "make a new fleet ready at once",
+    "serve": "a dashboard of locks, holders, waiters and nodes",
     "nodes": "how the nodes of a fleet are doing",
     "doctor": "look a fleet over: what is wrong, and what to do",
     "fleet": "a fleet of servers on this machine, for development",

@@ -1,0 +1,99 @@
+"""`quorumlock serve`: the dashboard."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import ConfigurationError
+from .output import EX_OK
+from .parsing import add_fleet_options
+
+JOURNAL = 10_000
+"""Entries to keep, where others keep a journal and nobody told us how long it is."""
+
+EPILOG = """\
+examples:
+  quorumlock serve                        for this machine: http://127.0.0.1:8731/
+  quorumlock serve --allow-break          locks may be forced open from the page
+  QUORUMLOCK_WEB_TOKEN=… quorumlock serve --host 0.0.0.0 --allowed-host locks.example.org
+
+Without an access token it listens on loopback alone. The token comes from
+QUORUMLOCK_WEB_TOKEN or a file, never from the command line, which others see.
+Put a proxy with TLS in front of it, and --root-path if that gives it a path.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: 127.0.0.1)"
+    )
+    parser.add_argument("--port", type=int, default=8731, metavar="N", help="default: 8731; 0: a free one")
+    parser.add_argument("--token-file", metavar="PATH", help="a file with the access token")
+    parser.add_argument("--allow-break", action="store_true", help="let visitors force locks open")
+    parser.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name that visitors call it by; may repeat",
+    )
+    parser.add_argument("--root-path", default="", metavar="PATH", help="where a proxy puts it, as /locks")
+    parser.add_argument(
+        "--every", type=float, default=1.0, metavar="SECONDS", help="between two looks at the fleet (default: 1)"
+    )
+    parser.add_argument(
+        "-v", "--verbose", action="count", default=0, help="log what is asked; -vv: with tracebacks"
+    )
+    add_fleet_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    import dataclasses
+    from contextlib import ExitStack
+
+    import quorumlock
+
+    from ..web.settings import WebSettings
+
+    settings = WebSettings(
+        host=arguments.host,
+        port=arguments.port,
+        token=token(arguments.token_file, os.environ),
+        allow_break=arguments.allow_break,
+        allowed_hosts=frozenset(name.lower() for name in arguments.allowed_host),
+        root_path=arguments.root_path.rstrip("/"),
+        every=arguments.every,
+    )
+    try:
+        from ..web.server import listening, serve
+    except ImportError as error:
+        raise ConfigurationError(f"the dashboard needs {error.name}: pip install 'quorumlock[web]'") from error
+    from .settings import connect, found
+
+    with connect(arguments) as locks, ExitStack() as stack:
+        ear = stack.enter_context(listening(settings.host, settings.port))
+        settings = dataclasses.replace(settings, port=ear.getsockname()[1])
+        breaker, chosen = None, found(arguments)
+        if settings.allow_break and "journal" not in chosen.options:
+            breaker = stack.enter_context(
+                quorumlock.connect(chosen.values.get("url"), **chosen.options, journal=JOURNAL)
+            )
+        serve(locks, breaker, settings, ear, verbose=arguments.verbose > 0)
+    return EX_OK
+
+
+def token(path: str | None, environment: Mapping[str, str]) -> str | None:
+    """The access token, from a file or the environment; None: there is none."""
+    if path is None:
+        return environment.get("QUORUMLOCK_WEB_TOKEN") or None
+    try:
+        read = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"the token file cannot be read: {error}") from error
+    if not read:
+        raise ConfigurationError(f"the token file {path} is empty")
+    return read

@@ -1,0 +1,1 @@
+"""The dashboard: `quorumlock serve`. It sees locks through the public API alone, and needs quorumlock[web]."""

@@ -1,0 +1,123 @@
+"""`quorumlock serve` as a process: what it refuses, what it says, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+import quorumlock as ql
+
+from ..cli.tools import complaint, quorumlock
+from .site import TOKEN
+
+
+@contextmanager
+def serving(*arguments: str, url: str, **env: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command, and where it listens."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "quorumlock", "serve", "--port", "0", *arguments],
+        env=os.environ | {"QUORUMLOCK_URL": url} | env,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout
+        said = process.stdout.readline()
+        assert said.startswith("http://"), said
+        yield process, said.split()[0]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/locks.db"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org"])
+def test_without_a_token_it_is_for_this_machine_alone(host: str) -> None:
+    said = complaint(quorumlock("serve", "--host", host), 64)
+    assert "QUORUMLOCK_WEB_TOKEN" in said
+    assert "--token-file" in said
+
+
+def test_a_short_token_is_refused_and_not_repeated() -> None:
+    said = complaint(quorumlock("serve", env={"QUORUMLOCK_WEB_TOKEN": "hunter2"}), 64)
+    assert "16" in said
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--token", TOKEN),
+        ("--token-file", "/nowhere/token"),
+        ("--root-path", "locks"),
+        ("--port", "70000"),
+        ("--every", "0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...]) -> None:
+    complaint(quorumlock("serve", *arguments), 64)
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as ear:
+        port = ear.getsockname()[1]
+        assert f"127.0.0.1:{port}" in complaint(quorumlock("serve", "--port", str(port)), 64)
+
+
+def test_it_shows_the_locks_of_others_and_ends_when_told(url: str) -> None:
+    with serving(url=url) as (process, address), ql.connect(url) as locks, locks.lock("orders:1"):
+        assert httpx.get(f"{address}api/v1/lock", params={"name": "orders:1"}).json()["lock"]["state"] == "held"
+        with httpx.stream("GET", f"{address}api/v1/stream", timeout=30) as answer:
+            assert next(answer.iter_lines()).startswith("data: ")
+            process.send_signal(signal.SIGTERM)  # with a page open
+            assert process.wait(30) == 0
+        assert process.stderr
+        assert process.stderr.read() == ""
+
+
+def test_the_token_comes_from_a_file_and_is_told_to_nobody(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(f"{TOKEN}\n")
+    with serving("--token-file", str(path), "--host", "0.0.0.0", "--allow-break", url=url) as (process, address):
+        port = address.rstrip("/").rpartition(":")[2]
+        here = f"http://127.0.0.1:{port}/"
+        assert httpx.get(f"{here}api/v1/locks").status_code == 401
+        program = httpx.Client(base_url=here, headers={"authorization": f"Bearer {TOKEN}"})
+        with program, ql.connect(url) as locks:
+            lease = locks.lock("a", keep=False).acquire()
+            assert program.post("api/v1/lock/break", json={"name": "a"}).json()["broken"]
+            assert locks.inspect("a").state == "free"
+            lease.release()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert process.returncode == 0
+        assert TOKEN not in out + err
+        assert "'a', held by" in err, "who broke what is told in any case"
+        assert "dashboard@127.0.0.1" in err
+
+
+def test_commands_that_do_not_serve_import_nothing_of_it() -> None:
+    program = (
+        "import sys, quorumlock.cli; quorumlock.cli.main(['--version']); "
+        "print([name for name in sys.modules if name.startswith(('starlette', 'uvicorn', 'quorumlock.web'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_without_its_packages_it_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "starlette.py").write_text("raise ImportError('no starlette', name='starlette')")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    assert "quorumlock[web]" in complaint(quorumlock("serve", env={"PYTHONPATH": path}), 64)
