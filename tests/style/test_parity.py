@@ -49,7 +49,6 @@ WAITING = {
     "inspect",
     "list",
     "survey",
-    "nodes",
     "journal",
     "report_refusal",
     "downgrade",
