@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDep
 
 NAMES = ["orders:1", "orders:2", "doc", "<img src=x onerror=alert(1)>", "ü/ä#0", "a" * 1024]
 ROUNDS = settings(
-    max_examples=60, deadline=None, derandomize=True, database=None,
+    max_examples=30, deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip
 

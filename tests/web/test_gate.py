@@ -27,7 +27,14 @@ def locks() -> Iterator[ql.Locker]:
 @pytest.fixture(scope="module")
 def site(locks: ql.Locker) -> Iterator[Site]:
     """One for all, as no rule remembers a visitor here."""
-    with served(locks, allow_break=True) as site:
+    with served(locks, allow_break=True, allowed_hosts=frozenset({"locks.example"})) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def closed(locks: ql.Locker) -> Iterator[Site]:
+    """One that wants a token; nobody may guess here, or all others wait."""
+    with served(locks, token=TOKEN, allow_break=True) as site:
         yield site
 
 
@@ -77,8 +84,7 @@ def test_a_strange_host_is_refused(site: Site, host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "127.0.0.1:1", "localhost", "LOCALHOST:99", "[::1]:8731", "locks.example"]
 )
-def test_a_name_of_ours_is_known(make_site: MakeSite, host: str) -> None:
-    site = make_site(allowed_hosts=frozenset({"locks.example"}))
+def test_a_name_of_ours_is_known(site: Site, host: str) -> None:
     assert status(site.visitor().get("api/v1/session", headers={"host": host})) == 200
 
 
@@ -97,20 +103,18 @@ def test_bound_elsewhere_any_number_is_ours_and_no_name() -> None:
 @pytest.mark.parametrize(
     "path", ["api/v1/locks", "api/v1/session", "api/v1/stream", "api/v1/openapi.json", "metrics"]
 )
-def test_without_the_token_nothing_is_told(make_site: MakeSite, path: str) -> None:
-    site = make_site(token=TOKEN)
-    answer = site.visitor().get(path)
+def test_without_the_token_nothing_is_told(closed: Site, path: str) -> None:
+    answer = closed.visitor().get(path)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Bearer")
     assert set(answer.json()) == {"error"}
 
 
-def test_a_visitor_is_sent_to_the_door(make_site: MakeSite) -> None:
-    site = make_site(token=TOKEN)
-    answer = site.visitor().get("./")
+def test_a_visitor_is_sent_to_the_door(closed: Site) -> None:
+    answer = closed.visitor().get("./")
     assert answer.status_code == 303
     assert answer.headers["location"] == "login"
-    assert "Access token" in site.visitor().get("login").text
+    assert "Access token" in closed.visitor().get("login").text
 
 
 def test_a_program_sends_the_token_itself(make_site: MakeSite) -> None:
@@ -147,9 +151,8 @@ def test_a_session_begins_at_the_door_and_ends_with_logout(make_site: MakeSite) 
     )
 
 
-def test_behind_https_the_cookie_is_secure(make_site: MakeSite) -> None:
-    site = make_site(token=TOKEN)
-    answer = site.visitor(headers={"origin": site.origin, "x-forwarded-proto": "https"}).post(
+def test_behind_https_the_cookie_is_secure(closed: Site) -> None:
+    answer = closed.visitor(headers={"origin": closed.origin, "x-forwarded-proto": "https"}).post(
         "login", data={"token": TOKEN}
     )
     assert "; Secure" in answer.headers["set-cookie"]
@@ -251,9 +254,8 @@ def test_without_the_csrf_token_nothing_is_changed(site: Site, path: str) -> Non
     assert status(page.post(path, json={"name": "a"})) == 403, "nor without the session that it belongs to"
 
 
-def test_a_form_of_another_site_cannot_log_somebody_in(make_site: MakeSite) -> None:
-    site = make_site(token=TOKEN)
-    answer = site.visitor(headers={"origin": "http://evil.example"}).post("login", data={"token": TOKEN})
+def test_a_form_of_another_site_cannot_log_somebody_in(closed: Site) -> None:
+    answer = closed.visitor(headers={"origin": "http://evil.example"}).post("login", data={"token": TOKEN})
     assert answer.status_code == 403
 
 
