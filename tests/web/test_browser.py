@@ -22,8 +22,8 @@ Open = Callable[..., Visit]
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running() as browser:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with running(tmp_path_factory.mktemp("browser")) as browser:
         yield browser
 
 
