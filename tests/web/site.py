@@ -63,7 +63,7 @@ class Site:
 def served(locks: quorumlock.Locker, *, breaker: quorumlock.Locker | None = None, **options: Any) -> Iterator[Site]:
     """Serves a Locker for the length of the block."""
     options.setdefault("every", 0.1)
-    with listening("127.0.0.1", 0) as ear:
+    with listening("127.0.0.1", options.pop("port", 0)) as ear:
         settings = WebSettings(port=ear.getsockname()[1], **options)
         dashboard = Dashboard(locks, settings, breaker)
         server = Server(dashboard)

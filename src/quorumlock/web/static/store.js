@@ -86,6 +86,9 @@ export function listen() {
     clearTimeout(again);
     stream?.close();
     stream = new EventSource("api/v1/stream");
+    stream.onopen = () => {
+      if (store.live === "reconnecting") renew().catch(() => {}); // a server that was restarted has other CSRF tokens
+    };
     stream.onmessage = (message) => take(JSON.parse(message.data));
     stream.onerror = () => {
       store.live = "reconnecting";
