@@ -137,9 +137,9 @@ async def test_what_is_held_too_long_is_not_renewed(stage: Stage) -> None:
     """`max_hold`, for several locks and for those who share one."""
     locks = await stage.connect()
     leases = [
-        await held(locks.multi(["a", "b"], ttl=0.2, max_hold=0.3)),
-        await held(locks.read_write("r").read(ttl=0.2, max_hold=0.3)),
-        await held(locks.semaphore("s", 2, ttl=0.2, max_hold=0.3)),
+        await held(locks.multi(["a", "b"], ttl=0.6, max_hold=0.7)),
+        await held(locks.read_write("r").read(ttl=0.6, max_hold=0.7)),
+        await held(locks.semaphore("s", 2, ttl=0.6, max_hold=0.7)),
     ]
     events = [lease.lost for lease in leases]
     assert await stage.until(lambda: all(event.is_set() for event in events))
