@@ -85,7 +85,8 @@ def names(fleet: Fleet, pattern: str, limit: int) -> Steps[list[str]]:
             None if cursor is None else Scan(pattern, cursor, STEP) for cursor in cursors
         ]
         asked = sum(request is not None for request in requests)
-        tally = Tally(fleet.nodes, asked, asked=asked, any_answer=True, patient=True)
+        needed = min(asked, fleet.majority)
+        tally = Tally(fleet.nodes, needed, asked=asked, any_answer=True, patient=True)
         yield Round(requests, tally, 10 * fleet.node_timeout, Route(), everyone=True)
         for node, answer in enumerate(tally.answers):
             if requests[node] is not None:
