@@ -28,7 +28,7 @@ class Advisory(NamedTuple):
 
 ADVISORIES = (
     # redis.io/blog/security-advisory-cve-2025-49844; for the Redis releases docker-library/official-images pull
-    # request 20011; for Valkey issue 3473 of valkey-io/valkey, and the notes of 7.2.11, 8.0.6 and 8.1.4.
+    # request 20011; for Valkey 8.1.4 issue 3473 of valkey-io/valkey (its older branches were not looked up).
     Advisory(
         "CVE-2025-49844",
         "a user who may run Lua can execute code on the server",
@@ -37,13 +37,13 @@ ADVISORIES = (
             "valkey": ((7, 2, 11), (8, 0, 6), (8, 1, 4)),
         },
     ),
-    # cve.org, and the notes of these releases.
+    # Pull request 13729 of redis/redis for 7.2.7, 1536 of valkey-io/valkey (other branches were not looked up).
     Advisory(
         "CVE-2024-46981",
         "a user who may run Lua may be able to execute code on the server",
         {"redis": ((6, 2, 17), (7, 2, 7), (7, 4, 2)), "valkey": ((7, 2, 8), (8, 0, 2))},
     ),
-    # Likewise.
+    # Pull requests 13582 and 13583 of redis/redis (Valkey's numbers were not looked up).
     Advisory(
         "CVE-2024-31449",
         "a user who may run Lua can overflow the stack of the server",
