@@ -92,3 +92,18 @@ def test_who_waits_for_days_polls_as_seldom_as_before() -> None:
     assert all(
         0 < waiting._poll(polls, 0, client.fleet) <= waiting.POLL_MOST for polls in (0, 10, 3_000, 1_000_000)
     )
+
+
+@pytest.mark.parametrize("seed", [15836, 20212, 47604])
+def test_a_downgrade_leaves_nothing_on_a_node_that_did_not_do_it(seed: int) -> None:
+    """It had to learn the script first, and kept the lock of the writer until its end; and its ticket beyond."""
+    with quiet():
+        verdict = simulate(seed, Options(keep=()))
+    assert not verdict.failed, verdict.violations
+
+
+def test_a_connection_that_never_was_answered_is_given_up_at_last() -> None:
+    """A node had hung while it was connected to, and then that connection died unnoticed: it was asked for ever."""
+    with quiet():
+        verdict = simulate(41722, Options(keep=(3, 4, 5, 6, 7, 8, 10, 11, 12)))
+    assert not verdict.failed, verdict.violations

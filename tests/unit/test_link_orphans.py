@@ -147,3 +147,25 @@ def test_releases_to_be_said_again_are_capped() -> None:
             peer.release(str(token))
         peer.link.fail(Cause.DISCONNECTED, "reset")
     assert 10 <= len(node.farewells) <= 200
+
+
+def test_a_connection_that_was_answered_on_is_stale_soon() -> None:
+    peer = Peer().joined()
+    peer.acquire("t")
+    assert not peer.link.stale(0.14, 0.05)
+    assert peer.link.stale(0.16, 0.05)
+
+
+def test_one_that_never_was_answered_is_stale_later_and_each_time_twice_as_late() -> None:
+    """A server that hangs is not connected to again and again."""
+    node = new_node()
+    for seconds in (1, 2, 4, 8, 16, 30, 30):
+        peer = Peer(node)
+        peer.link.begin(0.0)
+        assert not peer.link.stale(seconds - 0.1, 0.05)
+        assert peer.link.stale(seconds + 0.1, 0.05)
+        peer.link.fail(Cause.SILENT, "silent for too long")
+    Peer(node).joined()
+    again = Peer(node)
+    again.link.begin(0.0)
+    assert again.link.stale(1.1, 0.05), "it has answered meanwhile"

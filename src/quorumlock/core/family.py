@@ -235,6 +235,13 @@ def downgrade(fleet: Fleet, grant: Grant) -> Steps[Grant | None]:
         yield Round(fleet.to_all(request), tally, fleet.timeout(ttl), grant.route)
         until = valid_until(started_at, ttl, fleet.drift)
         if tally.won and fleet.clock() < min(until, grant.valid_until):
+            # A node that has not done so (another's there, or it must learn the script first) would keep the lock.
+            done = {node for node, _ in tally.granted()}
+            rest = Release(grant.name, grant.token, True, ticket=grant.ticket)
+            requests: list[Request | None] = [None if node in done else rest for node in range(len(fleet.nodes))]
+            if len(done) < len(fleet.nodes):
+                said = Tally.said(fleet.nodes)
+                yield Round(requests, said, fleet.timeout(ttl), grant.route, everyone=True)
             return Grant(
                 grant.name, token, grant.fence, ttl, until, tally, grant.route, asked_at=started_at,
                 exclusive=False, lock_delay=grant.lock_delay, since=started_at, room=grant.room, kind=Read.word,

@@ -31,6 +31,7 @@ class WhoAmI:
         self.sent_at = sent_at
 
     def take(self, link: Link, reply: Any) -> bytes:
+        link.node.unanswered = 0
         # Where the ACL forbids CLIENT INFO the reply is an error, and an orphan may live for one ttl.
         if isinstance(reply, bytes):
             link.client = Client.parse(reply)

@@ -52,6 +52,10 @@ _LOOKS: dict[type[Any], Callable[[Any], Answer]] = {
 }
 STALE_AFTER = 3
 """Node timeouts, after which a silent connection is replaced."""
+UNANSWERED_AFTER = 20
+"""The same for one that never was answered; each time twice as long."""
+UNANSWERED_MOST = 30.0
+"""Seconds, no more than that."""
 OWED_MOST = 512
 """A link that owes this many answers is given up and replaced."""
 
@@ -223,6 +227,8 @@ class Link:
         self.dead = True
         if self._pending and self.client is not None:
             self.node.orphans.append(self.client)
+        elif cause is Cause.SILENT and self.client is None:
+            self.node.unanswered = min(10, self.node.unanswered + 1)
         answer = unknown(Cause.FAILED, self.complaint) if self.complaint else unknown(cause, detail)
         for entry in self._pending:
             entry.drop(self, answer)
@@ -247,9 +253,11 @@ class Link:
     def stale(self, now: float, timeout: float) -> bool:
         """Is a new connection worth a try? This one may be dead although nobody was told.
 
-        Not if this one never was answered: a server that hangs is connected to once more, not again and again.
+        Much later if this one never was answered: a server that hangs is not connected to again and again.
         """
-        return self.client is not None and self.overdue(now, STALE_AFTER * timeout)
+        if self.client is not None:
+            return self.overdue(now, STALE_AFTER * timeout)
+        return self.overdue(now, min(UNANSWERED_MOST, UNANSWERED_AFTER * timeout * 2**self.node.unanswered))
 
     # What replies lead to.
 

@@ -180,6 +180,8 @@ class Node:
     """Connections that were given up while the server still owed answers on them."""
     farewells: deque[Release] = field(default_factory=lambda: deque(maxlen=FAREWELLS_MOST))
     """Releases that may not have reached it; said again as soon as there is a connection."""
+    unanswered: int = 0
+    """Connections that were given up one after another without a single answer."""
     run_id: str = ""
     met: bool = False
     confirmed_at: float = -math.inf
