@@ -249,8 +249,11 @@ def test_a_half_open_connection_is_ended_by_the_server_before_its_lock_is_releas
     assert not eventually(lambda: exists(node, "a"), 0.05), "the late request was executed"
 
 
-def test_a_server_that_hangs_up_on_new_connections_is_asked_again_later(side: Side, put_proxy: Put) -> None:
+def test_a_server_that_hangs_up_on_new_connections_is_asked_again_later(
+    side: Side, put_proxy: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A balancer before a dead server, or a server with too many clients: accepts, and closes at once."""
+    monkeypatch.setattr("quorumlock.engines.redis.link.UNANSWERED_AFTER", 1000)  # that it ended must be seen
 
     async def main() -> None:
         proxies = [put_proxy(node) for node in side.nodes]

@@ -142,7 +142,7 @@ def test_without_a_journal_it_shows_what_it_sees_and_says_so(url: str, watch: Ca
         with ql.connect(url, journal=100) as others:  # from now on somebody writes it down
             others.lock("b").acquire().release()
             watching.until("released  b")
-        assert any("keeps a journal now" in line for line in watching.errors)
+        assert eventually(lambda: any("keeps a journal now" in line for line in watching.errors), SOON)
 
 
 def test_it_ends_when_nobody_reads_also_where_nothing_happens(url: str) -> None:

@@ -73,7 +73,7 @@ def an_old_connection_is_not_killed() -> None:
 @canary("test_network::test_a_connection_that_went_silent_does_not_cost_the_lease", dies_of="LeaseLost")
 def a_silent_connection_is_trusted() -> None:
     """A connection stands as long as nobody says that it has ended."""
-    rewrite(Link.stale, ("return ", "return False and "))
+    rewrite(Link.stale, ("return self.overdue(now, STALE_AFTER * timeout)", "return False"))
 
 
 @canary(
