@@ -77,7 +77,7 @@ class Inspection:
 
 
 CLOSED, READERS = "ql:closed", "ql:readers"
-OURS = re.compile(r"(?:r:)?[0-9a-f]{40}(?:@(?P<host>[^:]*):(?P<pid>\d+))?")
+OURS = re.compile(r"(?:r:)?[0-9a-f]{40}(?:@(?P<host>[^:]*):(?P<pid>\d{1,10}))?")
 
 
 def inspection(name: str, tally: Tally) -> Inspection:
@@ -163,7 +163,7 @@ def _readers(sights: list[Sight], needed: int) -> list[Holder]:
 
 def _waiter(member: str) -> Waiter:
     shares = member.endswith("~r")
-    found = re.search(r"@([^:]*):(\d+)$", member.removesuffix("~r"))
+    found = re.search(r"@([^:]*):(\d{1,10})$", member.removesuffix("~r"))
     return Waiter(found[1] if found else None, int(found[2]) if found else None, shares)
 
 

@@ -138,11 +138,11 @@ class Api:
         if not isinstance(name, str) or not name or set(said) - {"name", "fence"}:
             raise Refusal(400, 'the body must be {"name": …, "fence": …}')
         if fence is not None and (not isinstance(fence, int) or isinstance(fence, bool)):
-            raise Refusal(400, "fence must be an integer, or null: whoever holds it")
+            raise Refusal(400, "fence must be an integer, 0 if nobody held it; or null: whoever holds it")
         found = view.lock(await self._looked_at(name))
         if found["state"] == "free":
             return answer({"broken": False, "was": found})
-        if fence is not None and fence not in [holder["fence"] for holder in found["holders"]]:
+        if fence is not None and fence not in ([holder["fence"] for holder in found["holders"]] or [0]):
             raise Refusal(409, "by now somebody else holds it: look again")
         by = f"dashboard@{request.client.host if request.client else '?'}"
         first = found["holders"][0]["fence"] if found["holders"] else None

@@ -114,7 +114,10 @@ SCHEMAS: dict[str, Schema] = {
         "type": "object",
         "properties": {
             "name": {"type": "string", "minLength": 1, "maxLength": 1024},
-            "fence": {**FENCE, "description": "refuse if somebody with another fence holds it by now"},
+            "fence": {
+                **FENCE,
+                "description": "refuse if another one holds it by now; 0: if anybody does",
+            },
         },
         "required": ["name"],
         "additionalProperties": False,

@@ -27,7 +27,7 @@ export function confirmBreak(lock) {
     yes.addEventListener("click", async () => {
       yes.disabled = true;
       try {
-        await change("api/v1/lock/break", { name: lock.name, fence: lock.holders[0]?.fence ?? null });
+        await change("api/v1/lock/break", { name: lock.name, fence: lock.holders.length ? lock.holders[0].fence : 0 });
         dialog.close();
       } catch (error) {
         problem.textContent = error.message;
