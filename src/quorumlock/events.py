@@ -260,6 +260,8 @@ class Bus:
         for subscriber in self._subscribers:
             try:
                 subscriber.callback(event)
-            except Exception:
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException:  # also somebody else's CancelledError, which would be taken for ours
                 # A subscriber is an onlooker; the lock it looks at must not suffer from it.
                 logger.exception("a subscriber failed on %s", type(event).__name__)

@@ -27,6 +27,8 @@ from .errors import ConfigurationError
 SETTLE_US = 300_000
 OWED_MOST = 256
 LIMIT_MOST = 10_000
+CURSOR = r"((?:\d{1,19}-\d{1,19})?(?:_(?:\d{1,19}-\d{1,19})?)*)\.((?:[0-9a-f]+-[0-9a-f]+(?:_|$))*)"
+"""Read once from left to right, whatever it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Cursor:
     def parse(cls, text: object, nodes: int) -> Cursor:
         if text is None:
             return cls([""] * nodes)
-        found = re.fullmatch(r"((?:\d+-\d+)?(?:_(?:\d+-\d+)?)*)\.((?:[0-9a-f]+-[0-9a-f]+_?)*)", str(text)[:100_000])
+        found = re.fullmatch(CURSOR, str(text)[:100_000])
         ids = found[1].split("_") if found else []
         if found is None or len(ids) != nodes or not any(ids):
             raise ConfigurationError(

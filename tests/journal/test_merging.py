@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -201,3 +202,11 @@ def test_a_cursor_is_what_it_says() -> None:
     cursor = Cursor(["17-3", "", "18-0"], {"ab12cd34ef": 5})
     assert Cursor.parse(str(cursor), 3) == cursor
     assert cursor.starts() == ["17-3", "17-3", "18-0"]
+
+
+@pytest.mark.parametrize("text", ["0-0." + "111-" * 30_000 + "!", "9" * 5000 + "-1.", "1-" + "9" * 30 + "."])
+def test_a_cursor_of_somebody_elses_making_is_refused_at_once(text: str) -> None:
+    began = time.process_time()
+    with pytest.raises(ConfigurationError, match="no cursor"):
+        Cursor.parse(text, 1)
+    assert time.process_time() - began < 1

@@ -199,3 +199,20 @@ def test_an_interrupt_in_a_subscriber_leaves_no_lock_behind(locks: quorumlock.Lo
     lease.release()
     with locks.lock("a").acquire(timeout=5), locks.lock("b").acquire(timeout=5):
         pass
+
+
+def test_a_cancellation_that_is_not_ours_goes_no_further() -> None:
+    """What a subscriber has asked was cancelled: the lock is not, and its grant is not left to nobody."""
+
+    async def main() -> None:
+        async with quorumlock.connect_async("memory://") as locks:
+
+            def asks_for_what_was_cancelled(_: object) -> None:
+                raise asyncio.CancelledError
+
+            locks.subscribe(asks_for_what_was_cancelled)
+            async with locks.lock("a"):
+                pass
+            assert not await locks.lock("a").locked()
+
+    asyncio.run(main())

@@ -185,6 +185,11 @@ def holder(fence: int, who: str = "h:1", since: float = 0.0) -> dict[str, Any]:
     return {"fence": fence, "who": who, "since": since}
 
 
+def test_readers_whose_end_was_not_told_are_not_shown_for_ever() -> None:
+    shared = [event("acquired", 1, 10, who, "read -") for who in ("h:1", "h:2", "h:3")]
+    assert [one["end"] for one in holds(shared, ())] == ["ended"] * 3
+
+
 def test_holds_follow_one_another() -> None:
     assert line(event("acquired", 1, 10), event("released", 1, 20), event("acquired", 2, 30), now=(holder(2),)) == [
         (1, 10, 20, "released"),

@@ -37,10 +37,16 @@ class Stream:
         version = 0
         with self._sampler.watched():
             board = await self._sampler.fresh()
-            while not self._sampler.stopping and (not session or self._visitors.known(session)):
-                if await board.newer(version, SILENCE):
+            while self._may_see(session):
+                news = await board.newer(version, SILENCE)
+                if not self._may_see(session):  # it may have ended meanwhile
+                    break
+                if news:
                     told = board.since(version)
                     version = told["version"]
                     yield f"data: {dumped(told)}\n\n"
-                elif not self._sampler.stopping:
+                else:
                     yield ": nothing new\n\n"
+
+    def _may_see(self, session: str | None) -> bool:
+        return not self._sampler.stopping and (not session or self._visitors.known(session))
