@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,21 +15,13 @@ from quorumlock.engines.memory import MemoryEngine
 from quorumlock.events import Acquired, Event, Extended, GivenUp, Lost, Waiting
 from quorumlock.sync import messenger
 from tests.contract.stage import Stage, case, held
+from tests.live.tools import eventually
 
 
 @pytest.fixture
 def locks() -> Iterator[quorumlock.Locker]:
     with quorumlock.connect("memory://") as locker:
         yield locker
-
-
-def comes(condition: Callable[[], object], within: float = 10.0) -> bool:
-    end = time.monotonic() + within
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.005)
-    return True
 
 
 @case
@@ -85,7 +77,7 @@ def test_one_that_uses_the_locker_gets_what_it_asks_for(locks: quorumlock.Locker
     locks.subscribe(locks_too)
     with pytest.raises(quorumlock.AcquireTimeout):
         locks.lock("a").acquire(timeout=0.05)
-    assert comes(lambda: Extended in taken)
+    assert eventually(lambda: Extended in taken, 10)
     lease.release()
     assert {Waiting, GivenUp, Extended} <= set(taken)
 
@@ -146,10 +138,10 @@ def test_what_the_keeper_finds_out_is_told_in_order_and_before_the_end(locks: qu
     lease = locks.lock("a", max_hold=15).acquire()
     for _ in range(2):
         locks.engine.clock.advance(6)
-        assert comes(lambda: lease.remaining() > 9)
+        assert eventually(lambda: lease.remaining() > 9, 10)
     locks.engine.clock.advance(12)
     locks.close()
-    assert comes(lambda: isinstance(story[-1][0], Lost))
+    assert eventually(lambda: isinstance(story[-1][0], Lost), 10)
     assert [type(event) for event, _ in story] == [Acquired, Extended, Extended, Lost]
     assert {where for event, where in story if isinstance(event, Extended)} == {"quorumlock-events"}
 
@@ -173,11 +165,11 @@ def test_what_a_subscriber_cannot_keep_up_with_does_not_pile_up(
     try:
         locks.engine.clock.advance(6)
         assert stuck.wait(10)
-        assert comes(lambda: all(lease.remaining() > 9 for lease in leases))
-        assert comes(lambda: "5 events behind" in caplog.text)
+        assert eventually(lambda: all(lease.remaining() > 9 for lease in leases), 10)
+        assert eventually(lambda: "5 events behind" in caplog.text, 10)
     finally:
         free.set()
-    assert comes(lambda: len(heard) >= 5)
+    assert eventually(lambda: len(heard) >= 5, 10)
     assert len(heard) <= 6
     for lease in leases:
         lease.release()
