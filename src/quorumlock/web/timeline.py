@@ -36,7 +36,7 @@ def holds(events: Iterable[Json], holders: Iterable[Json]) -> list[Json]:
             if not ended and event["fence"] is not None and event["what"] != "broken":
                 told.append(_hold(event, None, event["at"], event["what"]))
     now = list(holders)
-    for one in list(open_):
+    for one in open_.copy():
         match = next((holder for holder in now if _same(holder, one)), None)
         if match is None:
             _close(open_, one, None, "ended")
