@@ -152,6 +152,21 @@ async def test_extend_may_shorten(stage: Stage) -> None:
     lease = await held(locks.lock("a", ttl=1))
     await lease.extend(0.2)
     assert lease.remaining() <= 0.2
+    assert lease.ttl == 0.2
+    await lease.release()
+
+
+@case
+async def test_no_extension_takes_time_away_from_a_node(stage: Stage) -> None:
+    """It might be executed late, or twice, behind a longer one that its holder counts on."""
+    locks = await stage.connect(max_ttl=60)
+    lease = await held(locks.lock("a", ttl=30, keep=False))
+    await stage.agrees("a", lease.token)
+    await lease.extend(5)
+    sight = await locks.inspect("a")
+    assert sight.holder is not None
+    assert sight.holder.remaining > 10
+    assert lease.remaining() <= 5
     await lease.release()
 
 

@@ -297,7 +297,6 @@ def test_a_lock_that_is_to_stay_closed_is_nobodys(file: File) -> None:
         assert TTL_MS - 5000 < answer.wait_ms <= TTL_MS + 1
         assert answer.fence == fence
     refused(file.ask(Extend((kept(),))), Cause.HELD)
-    refused(file.ask(Extend((kept(ttl_ms=100),), shorten=True)), Cause.HELD)
     refused(file.ask(Release("a", "mine", True)), Cause.HELD)
     refused(file.ask(Release("a", "mine", True, stay_ms=20)), Cause.HELD)
     granted(file.ask(Break("a")))

@@ -239,14 +239,14 @@ def test_a_finaliser_may_release_while_a_lease_is_being_changed(locks: quorumloc
 def test_what_follows_a_round_that_timed_out_travels_behind_it(
     make_servers: Callable[..., Servers], connect: Callable[..., quorumlock.Locker]
 ) -> None:
-    """Over another connection it might be executed first: a shortening behind the extension that took it back."""
+    """Over another connection it might be executed first: a release before the extension that it follows."""
     servers = make_servers(3)
     locks = connect(servers, max_ttl=20.0, node_timeout=0.05)
     lease = locks.lock("a", ttl=10, keep=False).acquire()
     lease._grant.route.taken = None  # all nodes have answered the acquire, or will not matter here
     servers[1].pause()
     servers[2].pause()
-    thread = threading.Thread(target=lease.extend, args=[2.0])
+    thread = threading.Thread(target=lease.extend, args=[12.0])
     thread.start()
     try:
         assert eventually(lambda: lease._grant.extensions > 1), "the first round has timed out"

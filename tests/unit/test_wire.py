@@ -68,8 +68,8 @@ LEFT = (2, "app:job", QUEUE)
 SAID: list[tuple[Request, Script, tuple[object, ...]]] = [
     (Acquire("job", "me", 10_000, 17), scripts.ACQUIRE, (*KEYS, "me", 10_000, 17, "", 15_000_000, 86_400_000)),
     (Confirm("job", "me", 4, 5), scripts.CONFIRM, (*KEYS, "me", 4, 5, 86_400_000)),
-    (Extend((MINE,), True), scripts.EXTEND, (*KEYS, 86_400_000, "me", 10_000, 5, 1)),
-    (Extend((MINE, OTHER)), scripts.EXTEND, (*MORE, 86_400_000, "me", 10_000, 5, "you", 9_000, 8, 0)),
+    (Extend((MINE,)), scripts.EXTEND, (*KEYS, 86_400_000, "me", 10_000, 5)),
+    (Extend((MINE, OTHER)), scripts.EXTEND, (*MORE, 86_400_000, "me", 10_000, 5, "you", 9_000, 8)),
     (Heal((MINE,)), scripts.HEAL, (4, *KEYS[1:], BROKEN, 86_400_000, "me", 10_000, 5)),
     (
         Heal((MINE, OTHER)),

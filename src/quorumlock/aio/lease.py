@@ -34,7 +34,11 @@ class AsyncLease(LeaseBase[asyncio.Event]):
     _cancellations = 0
 
     async def extend(self, ttl: float | None = None) -> None:
-        """Renews the lease for `ttl` seconds from now (default: its own); raises LeaseLost if it is gone."""
+        """Renews the lease for `ttl` seconds from now (default: its own); raises LeaseLost if it is gone.
+
+        With less than is left, the lease ends sooner; the nodes keep the lock until the end they were told before,
+        or until it is released.
+        """
         try:
             async with self._turn():
                 extension = await self._locker._run(self._extending(ttl))

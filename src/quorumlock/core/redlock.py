@@ -8,7 +8,7 @@ Rules, numbered because the proofs lean on them:
  4. The clock is read before the first request and after the last answer; the difference is spent validity.
  5. A lease's fence is confirmed by a majority (see `fence.py`) before anybody is told of it.
  6. What was not acquired is released on all nodes, behind the requests being undone, also when cancelled.
- 7. A lease that may have been shortened on some node is valid for the shorter time, from before the request.
+ 7. No request makes a node forget a lock earlier than it was told before, except for its release.
  8. Healing follows a successful extension and never counts towards it.
  9. Extend, confirm and release change a node only while it names the token: never somebody else's lock.
 """

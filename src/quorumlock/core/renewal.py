@@ -3,9 +3,8 @@
 Rules, beside those of `redlock.py`:
 
 1. A majority must say yes before the old validity ends; the lease then lives `ttl` from before the request.
-2. A holder may shorten its lease. From before the request the lease is valid for the shorter time only, and has
-   the shorter ttl, whatever becomes of it: a node may execute it late, behind a renewal.
-   Keeper and healing never shorten: what arrives late undoes nothing.
+2. No request takes time away from a node: what is executed late, or twice, undoes nothing. A holder that wants its
+   lease to be shorter counts on less; the nodes follow when the time they were told before is over.
 3. The keeper stands back while the holder extends, and what it hears counts only if the holder has not begun to
    extend meanwhile.
 4. Healing follows a successful extension and never counts towards it. What was released while it was being healed
@@ -50,9 +49,7 @@ def extend(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:
         return Extension(fleet.tally(), reason=LossReason.EXPIRED)
     until = valid_until(started_at, ttl, fleet.drift)
     before = grant.valid_until
-    request = Extend((kept(grant, ttl),), shorten=ttl < grant.ttl)
-    grant.valid_until = min(before, until)
-    grant.ttl = min(grant.ttl, ttl)
+    request = Extend((kept(grant, ttl),))
     last, tally = grant.heard, Tally(fleet.nodes, fleet.majority, patient=bool(grant.on_probation))
     grant.heard = tally
     grant.extending = True

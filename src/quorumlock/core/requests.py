@@ -116,11 +116,10 @@ class Kept(NamedTuple):
 class Extend(NamedTuple):
     """Renew each of these locks where it is still mine.
 
-    Without `shorten` a lock that has more time left keeps it: a renewal that arrives late undoes nothing.
+    A lock that has more time left keeps it: what arrives late, or twice, undoes nothing.
     """
 
     leases: tuple[Kept, ...]
-    shorten: bool = False
 
 
 class Heal(NamedTuple):

@@ -21,7 +21,11 @@ class Lease(LeaseBase[threading.Event]):
     _new_lock = staticmethod(threading.RLock)  # a signal handler may extend what its thread is just extending
 
     def extend(self, ttl: float | None = None) -> None:
-        """Renews the lease for `ttl` seconds from now (default: its own); raises LeaseLost if it is gone."""
+        """Renews the lease for `ttl` seconds from now (default: its own); raises LeaseLost if it is gone.
+
+        With less than is left, the lease ends sooner; the nodes keep the lock until the end they were told before,
+        or until it is released.
+        """
         try:
             with self._turn():
                 extension = self._locker._run(self._extending(ttl))

@@ -92,7 +92,7 @@ class Locks(Journal):
         return [1, 1]
 
     def _extend(self, keys: list[bytes], argv: list[bytes]) -> Reply:
-        fence_ttl_ms, *told, shorten, expected = argv
+        fence_ttl_ms, *told, expected = argv
         refusal = self._not_standing(self._text(keys[2]), expected)
         if refusal and refusal[0] != QUARANTINE:
             return refusal
@@ -100,9 +100,9 @@ class Locks(Journal):
         for lock, fence_key, token, ttl_ms, fence in _each(keys, told):
             holder = self._text(lock)
             if token.startswith(b"r:"):
-                said += self._extend_reader(lock, fence_key, token, int(ttl_ms), shorten == b"1", bool(refusal))
+                said += self._extend_reader(lock, fence_key, token, int(ttl_ms), bool(refusal))
             elif holder == token:
-                if shorten == b"1" or self._pttl(lock) < int(ttl_ms):
+                if self._pttl(lock) < int(ttl_ms):
                     self._set(lock, token, int(ttl_ms))
                 stored = self._text(fence_key)
                 self._raise_fence(fence_key, fence_of(stored), int(fence), fence_ttl_ms, card_of(stored))
@@ -115,15 +115,13 @@ class Locks(Journal):
                 said += b"a" if self._get(lock) is None else b"k"
         return [1, said, refusal[1]] if refusal else [1, said]
 
-    def _extend_reader(
-        self, lock: bytes, key: bytes, token: bytes, ttl_ms: int, shorten: bool, quarantined: bool
-    ) -> bytes:
+    def _extend_reader(self, lock: bytes, key: bytes, token: bytes, ttl_ms: int, quarantined: bool) -> bytes:
         now_ms = self._now_us() // 1000
         readers, holder = self._sorted(key), self._text(lock)
         until_ms = readers.get(token, 0)
         if holder != READERS or until_ms <= now_ms:
             return b"m" if quarantined else b"n" if holder not in (None, READERS) else b"a"
-        if shorten or until_ms < now_ms + ttl_ms:
+        if until_ms < now_ms + ttl_ms:
             readers[token] = now_ms + ttl_ms
         self._share(lock, key, readers)
         return b"q" if quarantined else b"y"

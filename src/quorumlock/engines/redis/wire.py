@@ -260,12 +260,12 @@ class Wire:
         return self._call(scripts.CONFIRM, *ask, self._fence_ttl_ms)
 
     def _extend(self, ask: Extend) -> Arguments:
-        return self._many(scripts.EXTEND, ask.leases, (), int(ask.shorten))
+        return self._many(scripts.EXTEND, ask.leases)
 
     def _heal(self, ask: Heal) -> Arguments:
-        return self._many(scripts.HEAL, ask.leases, [f"{self._broken_key}{lease.name}}}" for lease in ask.leases])
+        return self._many(scripts.HEAL, ask.leases, *(f"{self._broken_key}{lease.name}}}" for lease in ask.leases))
 
-    def _many(self, script: Script, leases: tuple[Kept, ...], further: Sequence[str], *arguments: int) -> Arguments:
+    def _many(self, script: Script, leases: tuple[Kept, ...], *further: str) -> Arguments:
         """A script over the keys of many leases; those of the first stand in front of the marker's."""
         keys: list[str] = []
         told: list[str | int] = []
@@ -275,7 +275,7 @@ class Wire:
             told += (token, ttl_ms, fence)
         keys.insert(2, self.marker_key)
         keys += further
-        return ("EVALSHA", script.sha, len(keys), *keys, self._fence_ttl_ms, *told, *arguments, b"")
+        return ("EVALSHA", script.sha, len(keys), *keys, self._fence_ttl_ms, *told, b"")
 
     def _release(self, ask: Release) -> Arguments:
         name, token, wake, ticket, locker, stay_ms, names, line = ask

@@ -204,7 +204,7 @@ class Leases:
 
     def extend(self, request: Extend) -> Answer:
         self._cursor.execute("BEGIN IMMEDIATE")
-        causes = [self._renew(kept, request.shorten) for kept in request.leases]
+        causes = [self._renew(kept) for kept in request.leases]
         self._cursor.execute("COMMIT")
         return of_each(causes)
 
@@ -212,20 +212,20 @@ class Leases:
         """Here no node forgets: what is absent was released, broken or is over, and stays so."""
         return self.extend(Extend(request.leases))
 
-    def _renew(self, kept: Kept, shorten: bool) -> Cause:
+    def _renew(self, kept: Kept) -> Cause:
         name = self._prefix + kept.name
         row = self._find(name)
         if row is None:
             return Cause.ABSENT
         if row.token == READERS:
             if kept.token.startswith(READER):
-                return self._readers.renew(name, kept, shorten)
+                return self._readers.renew(name, kept)
             return Cause.ABSENT if self._readers.left_ms(name) == 0 else Cause.HELD
         is_over = self._is_over(row)
         if row.token != kept.token or is_over:
             return Cause.ABSENT if is_over else Cause.HELD
         ends = ends_ms(kept.ttl_ms)
-        if shorten or row.boot != self._clock or ends > row.expires_ms:
+        if row.boot != self._clock or ends > row.expires_ms:
             self._cursor.execute(_RENEW, (ends, kept.ttl_ms, self._clock, name))
         return Cause.AGREED
 

@@ -74,12 +74,12 @@ class Readers:
     def add(self, name: str, token: str, ttl_ms: int) -> None:
         self._cursor.execute(_STORE, (name, token, ends_ms(ttl_ms), ttl_ms, self._clock))
 
-    def renew(self, name: str, kept: Kept, shorten: bool) -> Cause:
+    def renew(self, name: str, kept: Kept) -> Cause:
         found = self._find(name, kept.token)
         if found is None or self._is_over(*found):
             return Cause.ABSENT
         expires_ms, boot = found
-        if shorten or boot != self._clock or ends_ms(kept.ttl_ms) > expires_ms:
+        if boot != self._clock or ends_ms(kept.ttl_ms) > expires_ms:
             self.add(name, kept.token, kept.ttl_ms)
         return Cause.AGREED
 
