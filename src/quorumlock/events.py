@@ -1,8 +1,8 @@
 """What happened, as typed values, for whoever subscribes.
 
 A subscriber is called in the thread or task where it happened; what a keeper's thread finds out, in a thread beside
-it. It cannot break a lock: what it raises is logged and dropped. With no subscriber nothing is built and nothing is
-called.
+it. It cannot break a lock: what it raises is logged and dropped, and with threads it is not called while nodes are
+being asked, whose time it would take. With no subscriber nothing is built and nothing is called.
 
 All events of one acquire, and of the lease that it led to, have the same `serial`, a number of this process; it is
 0 where nobody listened when that lock was acquired. Fields that only say more about an event are not compared.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -226,7 +227,7 @@ class Subscriber:
 class Bus:
     """Calls the subscribers of one Locker."""
 
-    __slots__ = ("_mutex", "_subscribers", "listening", "relay")
+    __slots__ = ("_mutex", "_reports", "_subscribers", "_telling", "listening", "relay")
 
     def __init__(self) -> None:
         self._subscribers: tuple[Subscriber, ...] = ()
@@ -235,6 +236,9 @@ class Bus:
         """Is anybody there? Ask before building an event."""
         self.relay: Callable[[Callable[[Event], None], Event], None] | None = None
         """Who decides in which thread subscribers are called; None: in the one where it happens."""
+        self._reports: deque[Event] = deque()
+        self._telling: set[int] = set()
+        """Threads that are telling reports: a subscriber may use the lock, and learn of more."""
 
     def subscribe(self, callback: Callable[[Event], object]) -> Callable[[], None]:
         """Adds `callback`; what is returned takes it away again."""
@@ -251,10 +255,34 @@ class Bus:
         return unsubscribe
 
     def emit(self, event: Event) -> None:
+        if self._reports:  # they were earlier
+            self.catch_up()
         if self.relay is None:
             self.deliver(event)
         else:
             self.relay(self.deliver, event)
+
+    def report(self, event: Event) -> None:
+        """Like `emit`, of what happens while nodes are being asked: threads are told behind that, by `catch_up`."""
+        if self.relay is None:
+            self.deliver(event)
+        else:
+            self._reports.append(event)
+
+    def catch_up(self) -> None:
+        """Tells what was reported."""
+        if not self._reports or (me := threading.get_ident()) in self._telling:
+            return
+        self._telling.add(me)
+        try:
+            while self._reports:
+                try:
+                    event = self._reports.popleft()
+                except IndexError:  # another thread was faster
+                    return
+                self.emit(event)
+        finally:
+            self._telling.discard(me)
 
     def deliver(self, event: Event) -> None:
         for subscriber in self._subscribers:

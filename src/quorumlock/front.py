@@ -72,7 +72,7 @@ class LockerBase:
 
         def quarantined(node: str, seconds: float) -> None:
             if bus.listening:
-                bus.emit(NodeQuarantined(node, seconds))
+                bus.report(NodeQuarantined(node, seconds))
 
         for node in engine.nodes:
             node.on_quarantine = quarantined
@@ -104,9 +104,11 @@ class LockerBase:
             raise NoQuorum(f"{name!r} was not broken on a majority: {tally.describe()}", tally)
         by = f"{token().partition('@')[2]} {who}" if self._settings.identify else who
         logger.warning("%r was forced open by %s", name, by)
-        if self._bus.listening:
-            self._bus.emit(Broken(name, tally, by))
-        self._keeper.lose(name)  # if it was ours
+        try:
+            if self._bus.listening:
+                self._bus.emit(Broken(name, tally, by))
+        finally:
+            self._keeper.lose(name)  # if it was ours
 
 
 def told_refusal(resource: object, refusal: object) -> tuple[str, int, str]:

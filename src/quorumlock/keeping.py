@@ -90,7 +90,8 @@ class Hold(LeaseRef):
         lease = self()
         if lease is not None:
             lease._fate = LossReason.EXPIRED
-            lease._extended(extension)
+            if not extension.outdated:
+                lease._extended(extension)
 
     def lost(self, reason: LossReason) -> None:
         lease = self()

@@ -200,7 +200,7 @@ class LeaseBase(Generic[EventT]):
                 self._event.set()
         if self._locker._bus.listening:
             grant = self._grant
-            held = self._locker._fleet.clock() - grant.since
+            held = self._held_for(self._locker._fleet.clock())
             self._locker._bus.emit(Lost(self.name, self.fence, reason, held, grant.kind, grant.serial))
         if self._options.on_lost is not None:
             self._call_back()
@@ -330,25 +330,29 @@ class LeaseBase(Generic[EventT]):
         if not grant.serial:
             grant.serial = next_serial()
         if grant.confirmed:
-            bus.emit(Confirmed(grant.name, grant.fence, grant.confirmed, grant.serial))
+            bus.emit(Confirmed(self.name, grant.fence, grant.confirmed, grant.serial))
         waited = self._locker._fleet.clock() - grant.asked_at
-        bus.emit(Acquired(grant.name, grant.fence, waited, grant.tally, grant.kind, grant.ttl, grant.serial))
+        bus.emit(Acquired(self.name, grant.fence, waited, grant.tally, grant.kind, grant.ttl, grant.serial))
 
     def _tell_released(self, confirmed: bool) -> None:
         grant = self._grant
         at = self._locker._fleet.clock() if self._ended_at is None else self._ended_at
         late = at - self._valid_until()
-        known = (self.name, self.fence, confirmed, at - grant.since, grant.kind, grant.serial)
+        known = (self.name, self.fence, confirmed, self._held_for(at), grant.kind, grant.serial)
         if self._reason is not None or late >= 0:
             self._locker._bus.emit(ReleasedLate(*known, self._reason or self._fate, max(0.0, late)))
         else:
             self._locker._bus.emit(Released(*known))
 
+    def _held_for(self, at: float) -> float:
+        """Seconds for which it was ours, at the most until `at`: it may have been over, and nobody noticed."""
+        return max(0.0, min(at, self._valid_until()) - self._grant.since)
+
     def _not_renewed(self, tally: Tally | None, error: Exception | None = None) -> None:
         bus, left = self._locker._bus, self.remaining()
         if bus.listening and left > 0:
             why = str(error) if tally is None else tally.describe()
-            bus.emit(RenewalFailed(self.name, self.fence, left, why, tally, self._grant.serial))
+            bus.report(RenewalFailed(self.name, self.fence, left, why, tally, self._grant.serial))
 
     def _refused(self, stale: StaleFence) -> None:
         """A guard found its fence to be of the past."""

@@ -306,3 +306,20 @@ def test_a_store_is_asked_too_and_says_that_it_cannot(registry: CollectorRegistr
         seen = scrape(registry)
         assert seen["quorumlock_node_up", ("file", f"sqlite:{broken}")] == 0
         assert seen["quorumlock_node_errors_total", ("failed", "file", f"sqlite:{broken}")] >= 1
+
+
+def test_an_answer_to_a_round_about_many_leases_is_counted_once(registry: CollectorRegistry) -> None:
+    with quorumlock.connect("memory://?nodes=3", group="orders") as locks:
+        export_metrics(locks, registry, pulse=False)
+        leases = [locks.lock(str(number)).acquire() for number in range(20)]
+        locks.engine.servers[1].flush()
+        assert isinstance(locks.engine, MemoryEngine)
+        locks.engine.clock.advance(6)
+        deadline = time.monotonic() + 10
+        while any(lease.remaining() < 9 for lease in leases) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for lease in leases:
+            lease.release()
+    seen = scrape(registry)
+    assert seen["quorumlock_renewals_total", ("orders",)] >= 20
+    assert 1 <= seen["quorumlock_node_errors_total", ("forgotten", "orders", "memory-1")] < 10

@@ -12,7 +12,7 @@ import pytest
 import quorumlock
 from quorumlock import LossReason
 from quorumlock.engines.memory import MemoryEngine
-from quorumlock.events import Acquired, Event, Extended, GivenUp, Lost, Waiting
+from quorumlock.events import Acquired, Broken, Event, Extended, GivenUp, Lost, Released, Waiting
 from quorumlock.sync import messenger
 from tests.contract.stage import Stage, case, held
 from tests.live.tools import eventually
@@ -208,3 +208,99 @@ def test_a_cancellation_that_is_not_ours_goes_no_further() -> None:
             assert not await locks.lock("a").locked()
 
     asyncio.run(main())
+
+
+@case
+async def test_all_events_of_a_lease_have_its_name(stage: Stage) -> None:
+    locks = await stage.connect()
+    names: list[tuple[str, str]] = []
+    locks.subscribe(lambda event: names.append((type(event).__name__, getattr(event, "name", ""))))
+    for lock in (locks.semaphore("permits", 2, ttl=1), locks.multi(["x", "y"], ttl=1)):
+        lease = await held(lock)
+        await lease.extend()
+        await lease.release()
+    told = [one for one in names if one[0] not in ("Confirmed", "Healed")]
+    assert told == [(what, name) for name in ("permits", "x, y") for what in ("Acquired", "Extended", "Released")]
+
+
+@pytest.mark.parametrize("strike", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_in_a_subscriber_of_a_downgrade_leaves_nothing_shared(
+    locks: quorumlock.Locker, strike: type[BaseException]
+) -> None:
+    def interrupted(_: Event) -> None:
+        raise strike
+
+    shelf = locks.read_write("a")
+    lease = shelf.write().acquire()
+    leave = locks.subscribe(interrupted)
+    with pytest.raises(strike):
+        shelf.downgrade(lease)
+    leave()
+    assert locks.inspect("a").state == "free"
+
+
+def test_an_interrupt_in_a_subscriber_leaves_nothing_behind_on_asyncio_either() -> None:
+    async def main() -> None:
+        async with quorumlock.connect_async("memory://") as locks:
+
+            def interrupted(event: Event) -> None:
+                if not isinstance(event, GivenUp):
+                    raise SystemExit
+
+            shelf = locks.read_write("a")
+            lease = await shelf.write().acquire()
+            leave = locks.subscribe(interrupted)
+            with pytest.raises(SystemExit):
+                await shelf.downgrade(lease)
+            with pytest.raises(SystemExit):
+                await locks.lock("b").acquire()
+            with pytest.raises(SystemExit):
+                await locks.lock("c").try_acquire()
+            leave()
+            assert [(await locks.inspect(name)).state for name in "abc"] == ["free"] * 3
+
+    asyncio.run(main())
+
+
+def test_who_breaks_its_own_lock_has_lost_it_whatever_a_subscriber_does(locks: quorumlock.Locker) -> None:
+    def interrupted(event: Event) -> None:
+        if isinstance(event, Broken):
+            raise KeyboardInterrupt
+
+    lease = locks.lock("a").acquire()
+    locks.subscribe(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        locks.break_("a")
+    assert not lease.held
+
+
+def test_what_was_over_and_not_noticed_was_not_held_meanwhile(locks: quorumlock.Locker) -> None:
+    assert isinstance(locks.engine, MemoryEngine)
+    story: list[Event] = []
+    locks.subscribe(story.append)
+    late, gone = (locks.lock(name, ttl=10, keep=False).acquire() for name in "ab")
+    locks.engine.clock.advance(3600)
+    late.release()
+    with pytest.raises(quorumlock.LeaseLost):
+        gone.check()
+    times = [event.held for event in story if isinstance(event, Lost | Released)]
+    assert len(times) >= 2
+    assert all(9 < seconds < 11 for seconds in times), times
+
+
+def test_closing_waits_until_all_was_told(locks: quorumlock.Locker) -> None:
+    told: list[Event] = []
+
+    def slow(event: Event) -> None:
+        if isinstance(event, Extended):
+            time.sleep(0.2)
+            told.append(event)
+
+    assert isinstance(locks.engine, MemoryEngine)
+    lease = locks.lock("a").acquire()
+    locks.subscribe(slow)
+    locks.engine.clock.advance(6)
+    assert eventually(lambda: lease.remaining() > 9, 10)
+    lease.release()
+    locks.close()
+    assert len(told) == 1

@@ -29,12 +29,11 @@ class AsyncLock(LockBase):
             return cast(AsyncLease, again)
         onlooker = self._onlooker() if self._locker._bus.listening else None
         try:
-            grant = await self._locker._run(self._acquiring(timeout, onlooker))
+            return await self._taken(await self._locker._run(self._acquiring(timeout, onlooker)))
         except BaseException as error:
             if onlooker is not None:
                 onlooker.gave_up(error)
             raise
-        return self._leased(grant)
 
     async def try_acquire(self) -> AsyncLease | None:
         """Tries once: a lease, or None if somebody holds it; raises NoQuorum if nobody can tell."""
@@ -48,7 +47,14 @@ class AsyncLock(LockBase):
         if grant is None:
             self._not_tried(None)
             return None
-        return self._leased(grant)
+        return await self._taken(grant)
+
+    async def _taken(self, grant: Grant) -> AsyncLease:
+        try:
+            return self._leased(grant)
+        except BaseException:  # of a subscriber: nobody else could release it
+            await self._locker._run(self._forgoing(grant))
+            raise
 
     async def _unless_busy(self) -> AsyncLease | None:
         """For the decorator: a lease that its task owns, or None if the lock is busy."""

@@ -255,7 +255,6 @@ def downgrade(fleet: Fleet, grant: Grant) -> Steps[Grant | None]:
 
 def _release_both(fleet: Fleet, grant: Grant, reader: str) -> Steps[None]:
     """Whatever a node made of it."""
-    for token in (grant.token, reader):
-        yield from release(
-            fleet, grant.name, token, grant.ttl, grant.route, request=Release(grant.name, token, True)
-        )
+    for token, ticket in ((grant.token, grant.ticket), (reader, "")):
+        request = Release(grant.name, token, True, ticket)
+        yield from release(fleet, grant.name, token, grant.ttl, grant.route, request=request)

@@ -39,6 +39,8 @@ class Extension:
     valid_until: float | None = None
     reason: LossReason | None = None
     healed: tuple[str, ...] = ()
+    outdated: bool = False
+    """Is it about the lease as it was, before its holder began to extend it?"""
 
 
 def extend(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:
@@ -90,7 +92,7 @@ def renew(fleet: Fleet, grants: Sequence[Grant]) -> Steps[list[Extension]]:
         extension = judged(fleet, tally if alike else tally.part(i), before, until, now, grant.on_probation)
         if grant.extensions != begun[i]:
             # What was heard is not about the lease as it is now: it neither counts, nor is anything healed for it.
-            extension = Extension(fleet.tally(), valid_until=grant.valid_until)
+            extension = Extension(fleet.tally(), valid_until=grant.valid_until, outdated=True)
         elif extension.valid_until is not None:
             grant.valid_until = until
         extensions.append(extension)

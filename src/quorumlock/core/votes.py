@@ -170,6 +170,8 @@ class Tally:
     decided = False
     closed = False
     on_decided: Callable[[], None] | None = None
+    whole: Tally | None = None
+    """Of whose votes these are a part."""
     _any_answer = False
     _patient = False
     _reasoned = False
@@ -270,6 +272,7 @@ class Tally:
     def part(self, lease: int) -> Tally:
         """The votes on one lease, of a round about many."""
         part = Tally(self.nodes, self.needed, patient=True)
+        part.whole = self
         for node, answer in enumerate(self.answers):
             if answer is not None:
                 one = of_each([answer.of(lease)])._replace(wait_ms=answer.wait_ms)

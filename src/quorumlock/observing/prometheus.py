@@ -111,6 +111,7 @@ class Watcher:
         self.group = locks._settings.group or NO_GROUP
         self._metrics = metrics
         self._book: Book[bool] = Book()
+        self._counted: Tally | None = None
         self._pulses = Pulses(locks, self._pulse_failed) if pulse else None
         self._hears: dict[type[Event], Callable[[Any], None]] = {
             events.Waiting: self._book.hear,
@@ -186,6 +187,10 @@ class Watcher:
     def _errors(self, tally: Tally | None) -> None:
         if tally is None or tally.heard == len(tally.nodes):
             return
+        whole = tally.whole or tally
+        if whole is self._counted:  # one round renews many leases, and is told for each of them
+            return
+        self._counted = whole
         for node, answer in zip(tally.nodes, tally.answers, strict=True):
             if answer is not None and answer.cause in UNABLE and answer.cause is not Cause.LEFT_OUT:
                 self._metrics.errors.labels(self.group, node, answer.cause.name.lower()).inc()

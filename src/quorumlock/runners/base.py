@@ -50,13 +50,13 @@ class Watch:
     def failed(self, node: int, cause: str) -> None:
         self.failing.add(node)
         if self.healths[node].failed(self._clock(), cause) and self._bus.listening:
-            self._bus.emit(NodeDown(self._labels[node], cause))
+            self._bus.report(NodeDown(self._labels[node], cause))
 
     def answered(self, node: int) -> None:
         if node in self.failing:
             self.failing.discard(node)
             if self.healths[node].answered() and self._bus.listening:
-                self._bus.emit(NodeUp(self._labels[node]))
+                self._bus.report(NodeUp(self._labels[node]))
 
 
 class Settled:

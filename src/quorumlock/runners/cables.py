@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from ..core.effects import Round
+from ..core.effects import Round, Wait
 from ..engines.base import WireEngine
 from ..events import Bus
 from .base import Watch
@@ -29,6 +29,7 @@ class CableRunner(ThreadRunner):
         self._clock = engine.clock
         self._node_timeout = node_timeout
         self._watch = Watch(engine, bus)
+        self._bus = bus
         self._free: deque[Cable] = deque()
         self._ears: Ears | None = None
 
@@ -54,6 +55,10 @@ class CableRunner(ThreadRunner):
                 cable.close()
             else:
                 self._free.append(cable)
+
+    def _wait(self, effect: Wait) -> None:
+        self._bus.catch_up()
+        super()._wait(effect)
 
     def _take(self, pinned: object) -> Cable:
         """The cable on which a request of this route may still be under way; else any."""

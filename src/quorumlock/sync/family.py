@@ -70,9 +70,15 @@ class ReadWrite:
         if lease._locker is not self._locker or lease.resource != self._name or not alone:
             raise ConfigurationError(f"{lease!r} is no write lease of {self._name!r}")
         lease._step_down()
-        grant = self._locker._run(family.downgrade(self._locker._fleet, lease._grant))
         chosen = replace(lease._options, ttl=lease.ttl, timeout=None, reentrant=False, fair=True, at_least=0.0)
-        return downgraded(lease, grant, Lock(self._locker, self._name, chosen, Read())._leased)
+        shared = Lock(self._locker, self._name, chosen, Read())
+        grant = self._locker._runner.run(family.downgrade(self._locker._fleet, lease._grant))
+        try:
+            return downgraded(lease, grant, shared._leased)
+        except BaseException:  # an interrupt, just before anybody could have released it
+            if grant is not None:
+                self._locker._run(shared._forgoing(grant))
+            raise
 
     def _lock(
         self,

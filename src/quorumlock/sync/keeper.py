@@ -21,9 +21,10 @@ LONGEST_NAP = 1.0
 class Keeper(KeeperBase):
     """Renews leases in a thread, which starts with the first of them."""
 
-    def __init__(self, fleet: Fleet, run: Callable[[Any], Any]) -> None:
+    def __init__(self, fleet: Fleet, run: Callable[[Any], Any], bus: Bus) -> None:
         super().__init__(fleet)
         self._run = run
+        self._bus = bus
         self.closing = False
         self._begin()
 
@@ -72,7 +73,7 @@ class Keeper(KeeperBase):
         else:
             deliver(event)
 
-    def relay_for(self, bus: Bus) -> None:
+    def relay(self) -> None:
         """Lets what happens in the keeper's thread be told beside it; the bus does not keep the keeper alive."""
         known = weakref.ref(self)
 
@@ -83,7 +84,7 @@ class Keeper(KeeperBase):
             else:
                 keeper.tell(deliver, event)
 
-        bus.relay = relay
+        self._bus.relay = relay
 
     def stop(self) -> None:
         """Leases are not renewed any more; the thread ends with the last of them."""
@@ -99,6 +100,7 @@ class Keeper(KeeperBase):
             self._asking.release()
         if not self.roster.charges():
             thread.join(LONGEST_NAP)
+            self._messenger.join(LONGEST_NAP)
 
     def _work(self) -> None:
         if not self._working.acquire(blocking=False):
@@ -110,6 +112,7 @@ class Keeper(KeeperBase):
                     self._tend()
                 except BaseException as error:
                     self._complain(error)
+                self._bus.catch_up()
                 self.roster.settle()
         finally:
             self._working.release()

@@ -28,12 +28,13 @@ class Lease(LeaseBase[threading.Event]):
         """
         try:
             with self._turn():
-                extension = self._locker._run(self._extending(ttl))
+                extension = self._locker._runner.run(self._extending(ttl))
         except LeaseLost as lost:
             self._lose(lost.reason, raised=True)
             raise
         finally:
             self._reschedule()
+            self._locker._bus.catch_up()
         self._extended(extension)
 
     def release(self) -> None:

@@ -29,15 +29,15 @@ class Lock(LockBase):
             return cast(Lease, again)
         onlooker = self._onlooker() if self._locker._bus.listening else None
         try:
-            grant = self._locker._run(self._acquiring(timeout, onlooker))
+            grant = self._locker._runner.run(self._acquiring(timeout, onlooker))
+            try:
+                return self._leased(grant)
+            except BaseException:  # an interrupt, just before anybody could have released it
+                self._locker._run(self._forgoing(grant))
+                raise
         except BaseException as error:
             if onlooker is not None:
                 onlooker.gave_up(error)
-            raise
-        try:
-            return self._leased(grant)
-        except BaseException:  # an interrupt, just before anybody could have released it
-            self._locker._run(self._forgoing(grant))
             raise
 
     def try_acquire(self) -> Lease | None:
@@ -45,7 +45,7 @@ class Lock(LockBase):
         if (again := self._reentered()) is not None:
             return cast(Lease, again)
         try:
-            grant = self._locker._run(self._trying())
+            grant = self._locker._runner.run(self._trying())
         except BaseException as error:
             self._not_tried(error)
             raise

@@ -24,6 +24,7 @@ from .lease import Lease
 from .lock import Lock
 
 if TYPE_CHECKING:
+    from ..core.effects import Steps
     from ..engines.base import Engine
     from ..journal import JournalPage
     from ..runners.threads import ThreadRunner
@@ -40,12 +41,18 @@ class Locker(LockerBase):
 
         super().__init__(engine, settings)
         self._runner: ThreadRunner = runner_for(engine, settings.node_timeout, self._bus)
-        self._run = self._runner.run
         self._keeper: Keeper
-        self._employ(Keeper(self._fleet, self._run))
-        self._keeper.relay_for(self._bus)
+        self._employ(Keeper(self._fleet, self._runner.run, self._bus))
+        self._keeper.relay()
         weakref.finalize(self, self._keeper.stop).atexit = False
         weakref.finalize(self, self._runner.deafen).atexit = False
+
+    def _run(self, steps: Steps[T]) -> T:
+        """For what leaves nothing behind that an interrupt in a subscriber would lose."""
+        try:
+            return self._runner.run(steps)
+        finally:
+            self._bus.catch_up()
 
     def lock(
         self,

@@ -29,7 +29,7 @@ class Messenger:
         elif not self._missing:
             self._missing = True
             logger.warning("subscribers are %d events behind, and are not told what happens now", BEHIND_MOST)
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():
             thread = threading.Thread(target=_work, args=(self._queue,), name="quorumlock-events", daemon=True)
             try:
                 thread.start()
@@ -40,8 +40,12 @@ class Messenger:
     def end(self) -> None:
         """The thread ends when everything was told."""
         if self._thread is not None:
-            self._thread = None
             self._queue.put(None)
+
+    def join(self, timeout: float) -> None:
+        """Waits until everything was told."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
 
 
 def _work(queue: SimpleQueue[Message | None]) -> None:
