@@ -96,6 +96,30 @@ def test_an_interrupted_release_can_be_repeated(locks: quorumlock.Locker, nodes:
     assert sweep(locks, nodes, once) == []
 
 
+def test_a_first_acquire_interrupted_everywhere_leaves_a_locker_that_works(
+    servers: Servers, connect: Connect
+) -> None:
+    """Also where a connection is being made and begun: no node is taken for connected that is not."""
+    nodes = servers.servers[:1]
+    broken = []
+    for k in itertools.count(1, 2):
+        strike = Strike(k)
+        locks = connect([nodes[0].url], node_timeout=0.25, identify=False)
+        lease = strike.run(locks.lock(f"name-{k}", ttl=1).acquire)
+        if lease is not None:
+            lease.release()
+        try:
+            locks.lock("after", ttl=1).acquire(timeout=2).release()
+        except quorumlock.NoQuorum:
+            broken.append(strike.where)
+        locks.close()
+        nothing_is_left(nodes)
+        if not strike.struck or len(broken) > 2:
+            break
+    assert broken == []
+    assert k > 200, "hardly anything was interrupted"
+
+
 class Interrupt:
     """Raises KeyboardInterrupt in the main thread, by a real signal, while it is armed."""
 

@@ -34,8 +34,8 @@ class Strand:
     Nothing blocks, save for reading with `patience`: where there is one node only, the reading itself is the
     waiting, and a poll before it would cost a system call for nothing.
 
-    `fragile` is set while bytes and bookkeeping may disagree. If an interrupt strikes then, the strand cannot
-    be trusted any more: the next answer might be taken for another.
+    `fragile` is set while bytes and bookkeeping may disagree, from its beginning on. If an interrupt strikes then,
+    the strand cannot be trusted any more: the next answer might be taken for another, or nothing was asked.
     """
 
     __slots__ = ("_patience", "connection", "fd", "fragile", "link", "node", "read_at", "sock", "tls")
@@ -49,7 +49,7 @@ class Strand:
         self.tls = isinstance(self.sock, ssl.SSLSocket)
         # A TLS socket takes no flags; any other is left blocking, and told not to block call by call.
         self.sock.settimeout(0 if self.tls else None)
-        self.fragile = False
+        self.fragile = True
         self.read_at = now
         self._patience = 0.0
 
@@ -140,7 +140,10 @@ class Bell:
         self._ear.close()
         self._rope.close()
 
-    __del__ = close  # both ends are ours: where an interrupt has lost a cable, nothing is left open
+    def __del__(self) -> None:
+        """Both ends are ours: where an interrupt has lost a cable, nothing is left open."""
+        with suppress(AttributeError):  # it struck while this was made
+            self.close()
 
 
 class Cable:
@@ -158,7 +161,7 @@ class Cable:
         """The only strand of a fleet of one."""
         self._by_fd: dict[int, Strand] = {}
         self._poll = select.poll()
-        self._opening: set[int] = set()
+        self._opening: dict[int, threading.Thread] = {}
         self._opened: deque[tuple[int, Any]] = deque()
         self._bell: Bell | None = None
 
@@ -293,16 +296,16 @@ class Cable:
         """Starts connecting to a node without a strand; False if that is pointless now."""
         if request := round_.requests[node]:
             self._engine.nodes[node].missed(request)
-        if node in self._opening:
-            return True
+        thread = self._opening.get(node)
+        if thread is not None and (thread.is_alive() or self._opened):
+            return True  # else an interrupt struck before it was started
         if isinstance(request, Release) and self._watch.healths[node].suspect(now):
             round_.tally.cast(node, unknown(Cause.UNREACHABLE, self._watch.healths[node].why))
             return False
         if self._bell is None:
             self._bell = Bell()
             self._poll.register(self._bell.fd, select.POLLIN)
-        self._opening.add(node)
-        thread = threading.Thread(
+        self._opening[node] = thread = threading.Thread(
             target=connect,
             args=(self._engine, node, self._opened, self._bell),
             name=f"quorumlock-connect-{node}",
@@ -311,7 +314,7 @@ class Cable:
         try:
             thread.start()
         except RuntimeError as error:  # the interpreter is shutting down
-            self._opening.discard(node)
+            del self._opening[node]
             round_.tally.cast(node, unknown(Cause.UNREACHABLE, str(error)))
             return False
         return True
@@ -319,8 +322,7 @@ class Cable:
     def _attach(self, round_: Round | None, now: float) -> None:
         """Takes in the connections that were made meanwhile, and asks them what the round still wants to know."""
         while self._opened:
-            node, made = self._opened.popleft()
-            self._opening.discard(node)
+            node, made = self._opened[0]  # and taken out below: an interrupt must not lose it
             request = None if round_ is None else round_.requests[node]
             waited_for = round_ is not None and request is not None and round_.tally.answers[node] is None
             if isinstance(made, Exception):
@@ -328,9 +330,13 @@ class Cable:
                 self._watch.failed(node, why)
                 if round_ is not None and waited_for:
                     round_.tally.cast(node, unknown(Cause.UNREACHABLE, why))
+                self._opening.pop(node, None)
+                self._opened.popleft()
                 continue
             strand = Strand(node, made, self._engine.new_link(node), now)
+            self._opening.pop(node, None)
             self._strands[node] = strand
+            self._opened.popleft()
             self._sole = strand if len(self._strands) == 1 and not strand.tls else None
             self._by_fd[strand.fd] = strand
             self._poll.register(strand.fd, select.POLLIN)
@@ -339,13 +345,15 @@ class Cable:
             except OSError as error:
                 self._drop(strand, Cause.DISCONNECTED, str(error))
                 continue
+            strand.fragile = False
             if round_ is not None and request is not None and waited_for:
                 self._ask(strand, request, self._encode(request), round_.tally, now)
 
     def _drop(self, strand: Strand, cause: Cause, detail: str) -> None:
         self._strands[strand.node] = self._sole = None
-        self._by_fd.pop(strand.fd, None)
-        self._poll.unregister(strand.fd)
+        if self._by_fd.pop(strand.fd, None) is not None:
+            with suppress(KeyError):  # an interrupt struck just before
+                self._poll.unregister(strand.fd)
         strand.close(cause, detail)
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ def an_answer_too_many_is_ignored() -> None:
 )
 def a_broken_connection_stays_broken() -> None:
     """A node that was met once, and whose connection broke, is not connected to again."""
-    rewrite(Cable._open, ("if node in self._opening:", "if node in self._opening or self._engine.nodes[node].met:"))
+    rewrite(Cable._open, ("if thread is not None and", "if self._engine.nodes[node].met or thread is not None and"))
     rewrite(
         Board._hope,
         ("connecting = node in self._hoping", "connecting = node in self._hoping or self.engine.nodes[node].met"),

@@ -16,6 +16,7 @@ from quorumlock.process import Process
 from quorumlock.runners import aio
 from quorumlock.runners.aio import AioRunner
 from quorumlock.runners.base import ended
+from quorumlock.runners.cable import Cable
 from quorumlock.runners.threads import ThreadRunner
 from quorumlock.sync.lease import Lease
 
@@ -178,3 +179,9 @@ def a_cancelled_extension_is_a_loss() -> None:
 def an_extension_counts_before_a_majority_agreed() -> None:
     """A lease is believed to be as long as was asked for."""
     rewrite(renewal.extend, ("grant.extending = True", "grant.extending = True; grant.valid_until = until"))
+
+
+@canary("test_interrupts::test_a_first_acquire_interrupted_everywhere_leaves_a_locker_that_works")
+def a_connection_that_was_not_begun_is_trusted() -> None:
+    """One on which nothing was sent is kept, and asked: nothing is ever answered there."""
+    rewrite(Cable._attach, ("self._strands[node] = strand", "strand.fragile = False; self._strands[node] = strand"))
