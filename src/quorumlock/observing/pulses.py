@@ -6,6 +6,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Callable
+from contextvars import Context
 from typing import Any
 
 from ..core import pulse
@@ -39,7 +40,7 @@ class Pulses:
             return []
         if self._loop is not None:
             try:
-                self._loop.call_soon_threadsafe(self._begin)
+                self._loop.call_soon_threadsafe(self._begin, context=Context())
             except RuntimeError:  # the loop is closed
                 self._last = []
             return self._last
