@@ -152,8 +152,11 @@ def test_who_leaves_waits_no_more(file: File) -> None:
     granted(ask(file, ticket(300)))
 
 
-def test_a_ticket_that_cannot_be_taken_away_hides_no_other_trouble(make: Make) -> None:
+def test_a_ticket_that_cannot_be_taken_away_hides_no_other_trouble(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is taken away by whoever gives up, or is cancelled: that is what is to be told."""
+    monkeypatch.setattr("quorumlock.engines.sqlite.engine.PATIENCE", 0.3)
     one = make()
     one.acquire()
     ask(one, ticket(100))

@@ -42,6 +42,11 @@ def as_nobody(task: Callable[[], None]) -> None:
 # Locked.
 
 
+@pytest.fixture(autouse=True)
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quorumlock.engines.sqlite.engine.PATIENCE", 1.0)
+
+
 @pytest.fixture
 def writer(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     """Somebody who takes the write lock and does not give it back."""
@@ -99,6 +104,11 @@ def test_the_caller_waits_once_for_a_locked_database(make: Make, writer: sqlite3
 def test_patience_grows_with_node_timeout(make: Make) -> None:
     assert make(node_timeout=0.001).engine._patience == 1.0
     assert make(node_timeout=0.2).engine._patience == 4.0
+
+
+def test_patience_is_that_of_sqlite_itself(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert make().engine._patience == 5.0
 
 
 # The disk.

@@ -43,7 +43,7 @@ def an_interrupted_acquire_is_not_undone() -> None:
     )
 
 
-@canary("test_cancellation_scopes::test_a_task_group_that_fails_leaves_nothing")
+@canary("test_cancellation_scopes::test_a_task_group_that_fails_leaves_nothing[3-nodes]")
 def nobody_waits_for_the_clean_up() -> None:
     """A cancelled task ends while its clean-up is still under way."""
     rewrite(AioRunner._clean_up, ("return await asyncio.shield(task)", "raise cancelled"))

@@ -44,6 +44,8 @@ from .place import place_of
 from .polling import Polling
 from .session import Session
 
+PATIENCE = 5.0
+"""Seconds, or more, for which another process may be writing: two hundred that start at once take turns."""
 PAUSE = 0.0001
 PAUSE_MOST = 0.005
 
@@ -66,7 +68,7 @@ class SqliteEngine:
         self._prefix = settings.prefix
         self._max_ttl_ms = round(settings.max_ttl * 1000)
         self._journal = settings.journal
-        self._patience = max(1.0, 20 * settings.node_timeout)
+        self._patience = max(PATIENCE, 20 * settings.node_timeout)
         self.labels = (f"sqlite:{self._path}",)
         self.polling: Retry = Polling()
         """How to wait for a lock, where the user did not say."""
