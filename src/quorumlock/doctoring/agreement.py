@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..core.states import DOWN, QUARANTINED, READY
 from ..engines.redis.states import differs
-from .facts import FleetFacts
+from .facts import FleetFacts, on_nodes
 from .findings import ERROR, OK, WARNING, Check, Trouble
 
 
@@ -105,6 +105,11 @@ def numbers(fleet: FleetFacts) -> Iterator[Trouble]:
 
 CHECKS = (
     Check("number of nodes", numbers, "an odd number of nodes"),
-    Check("markers", markers, "all nodes agree with this client on the fleet and its terms"),
+    Check(
+        "markers",
+        markers,
+        "all nodes agree with this client on the fleet and its terms",
+        on_nodes(lambda node: node.up),
+    ),
     Check("majority", quarantines, "a majority is ready, and no node is in quarantine"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..core.states import DOWN, NodeState
@@ -69,3 +69,8 @@ class FleetFacts:
     @property
     def answering(self) -> list[NodeFacts]:
         return [node for node in self.nodes if node.up]
+
+
+def on_nodes(shows: Callable[[NodeFacts], object]) -> Callable[[FleetFacts], list[bool]]:
+    """For `Check.sees`: which nodes have shown it."""
+    return lambda fleet: [bool(shows(node)) for node in fleet.nodes]

@@ -143,8 +143,13 @@ def private(file: FileFacts) -> Iterator[Trouble]:
 
 CHECKS = (
     Check("file", usable, "the file answers"),
-    Check("file system", local, "it is on a disk of this machine, as far as can be told"),
-    Check("write-ahead log", log, "it has a write-ahead log"),
-    Check("space", space, "there is room on its disk"),
-    Check("access", private, "not everybody may write it"),
+    Check(
+        "file system",
+        local,
+        "it is on a disk of this machine, as far as can be told",
+        lambda file: [file.folder_mode is not None],
+    ),
+    Check("write-ahead log", log, "it has a write-ahead log", lambda file: [file.state.state == READY]),
+    Check("space", space, "there is room on its disk", lambda file: [file.free is not None]),
+    Check("access", private, "not everybody may write it", lambda file: [file.mode is not None]),
 )

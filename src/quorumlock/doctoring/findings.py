@@ -43,10 +43,17 @@ class Check(Generic[Facts]):
     judge: Callable[[Facts], Iterable[Trouble]]
     fine: str
     """What is said where there is no trouble."""
+    sees: Callable[[Facts], Sequence[bool]] = lambda _: ()
+    """For each node: did it show what is judged? What nobody could look at is not well."""
 
     def findings(self, facts: Facts) -> Iterator[Finding]:
         troubles = [Finding(self.name, one.severity, one.node, one.says, one.remedy) for one in self.judge(facts)]
-        yield from troubles or [Finding(self.name, OK, None, self.fine)]
+        yield from troubles or [Finding(self.name, OK, None, self._well(self.sees(facts)))]
+
+    def _well(self, seen: Sequence[bool]) -> str:
+        if all(seen):
+            return self.fine
+        return f"{self.fine} (seen on {sum(seen)} of {len(seen)} nodes)" if any(seen) else "not looked at"
 
 
 def worst(findings: Sequence[Finding]) -> str:

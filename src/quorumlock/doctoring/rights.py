@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .facts import FleetFacts
+from .facts import FleetFacts, on_nodes
 from .findings import ERROR, WARNING, Check, Trouble
 
 ORPHANS = "a connection that owes an answer cannot be ended: a lock may stay for one ttl although nobody has it"
@@ -43,4 +43,4 @@ def rights(fleet: FleetFacts) -> Iterator[Trouble]:
             yield Trouble(WARNING, node.node, f"does not let this user do {', '.join(commands)}: {cost}", remedy)
 
 
-CHECKS = (Check("rights", rights, "this user may do all that locks need"),)
+CHECKS = (Check("rights", rights, "this user may do all that locks need", on_nodes(lambda node: node.up)),)

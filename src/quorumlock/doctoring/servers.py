@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..core.states import DOWN
 from ..engines.redis.states import mode_of
-from .facts import FleetFacts, NodeFacts
+from .facts import FleetFacts, NodeFacts, on_nodes
 from .findings import ERROR, WARNING, Check, Trouble
 
 NEARLY_FULL = 0.8
@@ -66,7 +66,7 @@ def persistence(fleet: FleetFacts) -> Iterator[Trouble]:
     trusted = (
         "durable=True trusts a node that restarts" if terms.durable else "without quarantine a restart is trusted"
     )
-    if not terms.durable and (terms.quarantine or terms.nodes == 1):
+    if not _trusts(fleet):
         return
     for node in fleet.answering:
         lacks = _lacks(node)
@@ -91,12 +91,17 @@ def persistence(fleet: FleetFacts) -> Iterator[Trouble]:
             )
 
 
+def _trusts(fleet: FleetFacts) -> bool:
+    terms = fleet.terms
+    return terms.durable or not (terms.quarantine or terms.nodes == 1)
+
+
 def _lacks(node: NodeFacts) -> str:
-    if node.info and node.info.get("aof_enabled") != "1":
+    appends, policy = node.info.get("aof_enabled") or node.config.get("appendonly"), node.config.get("appendfsync")
+    if appends in ("0", "no"):
         return "appendonly no"
-    if not node.config:
+    if not appends or not policy:
         return "unknown"
-    policy = node.config.get("appendfsync", "")
     return "" if policy == "always" else f"appendfsync {policy}"
 
 
@@ -140,11 +145,17 @@ def _mega(size: int) -> str:
     return f"{size / 1_000_000:.1f} MB"
 
 
+TOLD = on_nodes(lambda node: node.info)
 CHECKS = (
     Check("reachable", unreachable, "every node answers"),
-    Check("same server", same_server, "no two that answer are the same"),
-    Check("role", roles, "all that answer are masters without replicas"),
-    Check("persistence", persistence, "what nodes keep on disk suits this fleet: who is quarantined needs nothing"),
-    Check("disk", disk, "no node has failed to write to its disk"),
-    Check("memory", memory, "no node may evict a lock, and none is nearly full"),
+    Check("same server", same_server, "no two that answer are the same", TOLD),
+    Check("role", roles, "all that answer are masters without replicas", TOLD),
+    Check(
+        "persistence",
+        persistence,
+        "what nodes keep on disk suits this fleet: who is quarantined needs nothing",
+        lambda fleet: [node.up or not _trusts(fleet) for node in fleet.nodes],
+    ),
+    Check("disk", disk, "no node has failed to write to its disk", TOLD),
+    Check("memory", memory, "no node may evict a lock, and none is nearly full", TOLD),
 )

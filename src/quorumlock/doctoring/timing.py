@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from ..core.states import median
 from ..engines.redis.visiting import Trip
-from .facts import FleetFacts
+from .facts import FleetFacts, on_nodes
 from .findings import ERROR, WARNING, Check, Trouble
 
 COMMON_TTL = 10.0
@@ -89,8 +89,9 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1000:.1f} ms" if seconds < 0.1 else f"{seconds * 1000:.0f} ms"
 
 
+TIMED = on_nodes(lambda node: node.trips)
 CHECKS = (
-    Check("clocks", offsets, "the clocks of the nodes agree"),
-    Check("clock steps", steps, "no clock stepped while it was looked at"),
-    Check("latency", latency, "all that answer do so well within node_timeout"),
+    Check("clocks", offsets, "the clocks of the nodes agree", TIMED),
+    Check("clock steps", steps, "no clock stepped while it was looked at", TIMED),
+    Check("latency", latency, "all that answer do so well within node_timeout", TIMED),
 )

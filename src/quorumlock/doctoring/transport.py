@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .facts import FleetFacts
+from .facts import FleetFacts, on_nodes
 from .findings import ERROR, WARNING, Check, Trouble
 
 SOON = 30 * 86400.0
@@ -39,4 +39,11 @@ def encryption(fleet: FleetFacts) -> Iterator[Trouble]:
             )
 
 
-CHECKS = (Check("encryption", encryption, "nothing is said in plain text beyond this machine"),)
+CHECKS = (
+    Check(
+        "encryption",
+        encryption,
+        "nothing is said in plain text beyond this machine",
+        on_nodes(lambda node: node.transport),
+    ),
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .facts import FleetFacts
+from .facts import FleetFacts, on_nodes
 from .findings import ERROR, WARNING, Check, Trouble
 
 OLDEST = {"redis": (6, 2), "valkey": (7, 2)}
@@ -99,4 +99,11 @@ def repaired(kind: str, version: Version, bugs: list[Advisory]) -> str:
     return ".".join(map(str, found))
 
 
-CHECKS = (Check("version", versions, "no version with a dangerous bug that this doctor knows of"),)
+CHECKS = (
+    Check(
+        "version",
+        versions,
+        "no version with a dangerous bug that this doctor knows of",
+        on_nodes(lambda node: node.state.version),
+    ),
+)
