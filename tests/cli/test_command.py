@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -29,12 +30,40 @@ def test_starts_without_engines(arguments: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["init", "--help"]])
-def test_help_has_examples_and_fits_a_terminal(arguments: list[str]) -> None:
-    done = quorumlock(*arguments, env={"COLUMNS": "80"})
-    assert done.returncode == 0
-    assert "quorumlock init" in done.stdout.partition("example")[2]
-    assert max(len(line) for line in done.stdout.splitlines()) < 80 + 10  # the longest URL list aside
+@pytest.fixture
+def helped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """What a command says of itself on a terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def told(*words: str) -> str:
+        assert cli.main([*words, "--help"]) == 0
+        return capsys.readouterr().out
+
+    return told
+
+
+def test_help_has_examples_and_fits_a_terminal(helped: Callable[..., str]) -> None:
+    assert "quorumlock init" in helped().partition("example")[2]
+    for command in cli.COMMANDS:
+        told = helped(command)
+        assert "example" in told, command
+        assert f"quorumlock {command}" in told.partition("example")[2] or command == "config"
+        assert max(len(line) for line in told.splitlines()) < 80 + 10, command  # the longest URL list aside
+
+
+def test_every_command_has_the_option_for_tracebacks(helped: Callable[..., str]) -> None:
+    for words in (*((command,) for command in cli.COMMANDS if command != "lab"), ("lab", "list"), ("lab", "run")):
+        told = helped(*words)
+        assert "-v, --verbose" in told, words
+        assert "-vv: with tracebacks" in " ".join(told.split()), words
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(["init", "--url", "redis://127.0.0.1:1"], 69), (["lab", "show", "no-such-story"], 2)]
+)
+def test_a_traceback_is_shown_to_who_wants_it(words: list[str], code: int) -> None:
+    complaint(quorumlock(*words, "-v"), code)
+    assert "Traceback" in quorumlock(*words, "-vv").stderr
 
 
 @pytest.mark.parametrize(
@@ -71,9 +100,10 @@ def test_a_bad_call_is_a_line_and_64(arguments: list[str], words: str) -> None:
         ["init", "--max-ttl", "redis://localhost?password=geheim"],
     ],
 )
-def test_no_password_is_shown(arguments: list[str]) -> None:
-    done = quorumlock(*arguments)
-    assert done.returncode in (64, 69)
+@pytest.mark.parametrize("more", [[], ["-vv"]])
+def test_no_password_is_shown(arguments: list[str], more: list[str]) -> None:
+    done = quorumlock(*arguments, *more)
+    assert done.returncode in (1, 64, 69)
     assert "geheim" not in done.stdout + done.stderr
 
 

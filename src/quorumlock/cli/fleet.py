@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .looking import print_json, shown, table
 from .output import EX_OK, EX_UNAVAILABLE, EX_USAGE, complain
+from .parsing import add_output_options
 
 if TYPE_CHECKING:
     from ..lab.standing import Fleet
@@ -41,8 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="of up: they keep what they know, and come back with it at the next up",
     )
-    parser.add_argument("--json", action="store_true", help="for programs")
-    parser.add_argument("-v", "--verbose", action="count", default=0, help="-vv: with tracebacks")
+    add_output_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .output import EX_OK, EX_UNAVAILABLE, EX_USAGE, complain
-from .parsing import add_fleet_options
+from .parsing import add_fleet_options, add_output_options
 
 DESCRIPTION = """\
 Makes the nodes of a new fleet ready at once. Without it they grant nothing for
@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="start a fleet anew, with other terms; it waits until locks of the old one are over",
     )
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_output_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             wait = locks.init_fleet(force=arguments.force)
         except (quorumlock.ConfigurationError, quorumlock.NoQuorum) as error:
+            if arguments.verbose > 1:
+                raise
             complain(str(error).replace("init_fleet(force=True)", "init --force"))
             return EX_UNAVAILABLE if isinstance(error, quorumlock.NoQuorum) else EX_USAGE
         terms = chosen.values.get("prefix", ""), chosen.values.get("max_ttl", 60.0)

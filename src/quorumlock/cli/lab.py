@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .output import EX_OK, complain
-from .parsing import Parser
+from .parsing import Parser, add_verbose
 
 if TYPE_CHECKING:
     from ..lab.story import Story
@@ -52,9 +52,11 @@ exit codes of run:
 def add_options(parser: Parser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, dest="action")
-    actions.add_parser("list", help="all stories")
+    listed = actions.add_parser("list", help="all stories")
     show = actions.add_parser("show", help="one story")
     run = actions.add_parser("run", help="replay a story")
+    for one in (listed, show, run):
+        add_verbose(one)
     for one in (show, run):
         one.add_argument("name", metavar="NAME", help="of a story, or a file of your own (./mine.toml)")
     run.add_argument("--naive", action="store_true", help="with the design that the story warns about")
@@ -74,13 +76,17 @@ def run(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:  # `quorumlock lab list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
         return EX_OK
-    except (BadStory, UnknownStory) as error:
-        complain(str(error))
-    except OSError as error:
-        complain(f"{error.filename or arguments.name}: {error.strerror or error}")
-    except UnicodeDecodeError:
-        complain(f"{arguments.name}: not a text in UTF-8")
+    except (BadStory, UnknownStory, OSError, UnicodeDecodeError) as error:
+        if arguments.verbose > 1:
+            raise
+        complain(_what_was_wrong(error, arguments))
     return EX_BAD_INPUT
+
+
+def _what_was_wrong(error: Exception, arguments: argparse.Namespace) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename or arguments.name}: {error.strerror or error}"
+    return f"{arguments.name}: not a text in UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
 
 
 def _lab(arguments: argparse.Namespace) -> int:

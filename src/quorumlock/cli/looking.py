@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .output import complain
-from .parsing import add_fleet_options
+from .parsing import add_fleet_options, add_output_options
 
 if TYPE_CHECKING:
     from ..inspecting import Holder, Inspection
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_looking_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="for programs")
-    parser.add_argument("-v", "--verbose", action="count", default=0, help="-vv: with tracebacks")
+    add_output_options(parser)
     add_fleet_options(parser)
 
 

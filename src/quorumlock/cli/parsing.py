@@ -25,6 +25,16 @@ class Parser(argparse.ArgumentParser):
         self.exit(EX_USAGE)
 
 
+def add_verbose(parser: argparse.ArgumentParser, does: str = "") -> None:
+    """Every command has it: without it an error is a line or two."""
+    parser.add_argument("-v", "--verbose", action="count", default=0, help=f"{does}-vv: with tracebacks")
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="for programs")
+    add_verbose(parser)
+
+
 def add_fleet_options(parser: argparse.ArgumentParser) -> None:
     """Which nodes, and the terms that every client of theirs must be given alike."""
     fleet = parser.add_argument_group("fleet", "as in quorumlock.toml, or QUORUMLOCK_URL; see `config show`")

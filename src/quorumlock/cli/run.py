@@ -15,7 +15,7 @@ from .job import ON_LOST, PASSED_ON, Job
 from .leash import Leash
 from .looking import complain_of
 from .output import EX_CANNOT_RUN, EX_HELD, EX_LOST, EX_NOT_FOUND, EX_OK, EX_USAGE, complain, say, tell
-from .parsing import add_fleet_options, seconds
+from .parsing import add_fleet_options, add_verbose, seconds
 
 if TYPE_CHECKING:
     from quorumlock import Lease, Locker
@@ -95,7 +95,7 @@ def add_losing_options(parser: argparse.ArgumentParser) -> None:
     )
 
     parser.add_argument("--json", action="store_true", help="tell at the end what happened, as JSON on stderr")
-    parser.add_argument("-v", "--verbose", action="count", default=0, help="tell on stderr; -vv: with tracebacks")
+    add_verbose(parser, "tell on stderr; ")
 
 
 def run(arguments: argparse.Namespace) -> int:

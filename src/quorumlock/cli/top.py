@@ -15,7 +15,8 @@ examples:
   quorumlock top
   quorumlock top 'orders:*' --every 5
 
-q quits; arrows and space move; s sorts by name, by how long it is held, by who waits.
+q quits; arrows and space move; s sorts by name, by how long it is held, by who
+waits.
 """
 
 
