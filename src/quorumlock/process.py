@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
-import socket
 import threading
 import weakref
 from typing import ClassVar, Protocol
@@ -41,7 +39,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=Process.forked)
 
 
-_random_bytes = secrets.SystemRandom().randbytes
+_random_bytes = os.urandom
 
 
 def anonymous_token() -> str:
@@ -51,6 +49,14 @@ def anonymous_token() -> str:
 def token() -> str:
     """Who: unguessable, new for every attempt, with a readable `@host:pid` behind it."""
     if not Process.whoami:
-        host = re.sub(r"[^A-Za-z0-9._-]", "", socket.gethostname())[:HOST_CHARACTERS]
+        host = re.sub(r"[^A-Za-z0-9._-]", "", _host())[:HOST_CHARACTERS]
         Process.whoami = f"@{host}:{os.getpid()}"
     return _random_bytes(20).hex() + Process.whoami
+
+
+def _host() -> str:
+    if hasattr(os, "uname"):
+        return os.uname().nodename
+    import socket  # a command that is over in 0.1 s would notice
+
+    return socket.gethostname()

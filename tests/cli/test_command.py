@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from quorumlock import __version__, cli
 
 from .tools import SCRIPT, complaint, quorumlock
+
+SOURCES = str(Path(cli.__file__).parents[2])
 
 
 def test_version_as_module_and_as_script() -> None:
@@ -19,15 +23,47 @@ def test_version_as_module_and_as_script() -> None:
     assert told.stdout == f"quorumlock {__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["init", "--help"]])
-def test_starts_without_engines(arguments: list[str]) -> None:
+SLOW = {
+    "asyncio", "bz2", "dataclasses", "hashlib", "hiredis", "inspect", "ipaddress", "json", "logging", "lzma",
+    "pathlib", "redis", "rich", "secrets", "shutil", "socket", "sqlite3", "subprocess", "tomllib", "typing",
+    "urllib.parse",
+}  # fmt: skip
+"""What takes long to import, as far as any command has a use for it."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needed"),
+    [
+        (["--version"], set()),
+        (["--help"], set()),
+        (["run", "job", "--", "true"], {"dataclasses", "inspect", "logging", "sqlite3", "typing"}),
+    ],
+)
+def test_starts_without_what_it_does_not_need(arguments: list[str], needed: set[str], tmp_path: Path) -> None:
     program = (
-        f"import sys; from quorumlock.cli import main; code = main({arguments!r});"
-        "heavy = {'redis', 'hiredis', 'asyncio', 'rich', 'sqlite3'} & set(sys.modules);"
-        "sys.exit(f'imported {heavy}' if heavy else code)"
+        f"import sys; before = set(sys.modules); from quorumlock.cli import main; code = main({arguments!r});"
+        f"slow = {SLOW!r} & (set(sys.modules) - before); sys.exit(code or ' '.join(sorted(slow)))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": SOURCES, "QUORUMLOCK_URL": f"sqlite:///{tmp_path}/locks.db"},
+    )
+    assert set(done.stderr.split()) <= needed
+
+
+@pytest.mark.parametrize("argv", ["", "['--version']"])
+def test_as_a_program_it_is_not_slowed_down_by_the_collector_of_garbage(argv: str) -> None:
+    program = (
+        "import atexit, gc, sys; from quorumlock.cli import main;"
+        "before = gc.get_threshold()[0]; sys.argv[1:] = ['--version'];"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 1000, gc.get_threshold()[0] > before));"
+        f"main({argv})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == ("False False" if argv else "True True"), "a guest leaves it alone"
 
 
 @pytest.fixture
@@ -71,6 +107,7 @@ def test_a_traceback_is_shown_to_who_wants_it(words: list[str], code: int) -> No
     [
         ([], "COMMAND"),
         (["launch"], "launch"),
+        (["--", "run"], "COMMAND"),
         (["init", "--colour"], "--colour"),
         (["init", "--max-ttl", "soon"], "soon"),
         (["demo", "--seconds", "-1"], "-1"),

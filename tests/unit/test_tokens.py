@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 
 import pytest
 
 import quorumlock
+from quorumlock import process
 from quorumlock.process import HOST_CHARACTERS, Process, anonymous_token, token
 
 
@@ -24,7 +24,7 @@ def test_no_two_tokens_are_alike(make: type[str]) -> None:
 
 def test_a_long_or_strange_host_name_is_capped_and_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Process, "whoami", "")
-    monkeypatch.setattr(socket, "gethostname", lambda: "a b\n{x}*" + "h" * 300)
+    monkeypatch.setattr(process, "_host", lambda: "a b\n{x}*" + "h" * 300)
     host = token()[41:].rpartition(":")[0]
     assert host == ("abx" + "h" * 300)[:HOST_CHARACTERS]
 

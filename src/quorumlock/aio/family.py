@@ -12,13 +12,13 @@ from .. import options
 from ..core import family, looking
 from ..core.family import Read, Write
 from ..errors import ConfigurationError
-from ..inspecting import Holder, inspection
 from ..leasing import downgraded
 from ..options import LockOptions
 from .lease import AsyncLease
 from .lock import AsyncLock
 
 if TYPE_CHECKING:
+    from ..inspecting import Holder
     from .locker import AsyncLocker
 
 
@@ -132,6 +132,8 @@ class AsyncElection:
     async def leader(self) -> Holder | None:
         """Who leads now, and since when; None: nobody. By the time you know, it may have changed."""
         tally = await self._locker._run(looking.inspect(self._locker._fleet, self.name))
+        from ..inspecting import inspection
+
         return inspection(self.name, tally).holder
 
 

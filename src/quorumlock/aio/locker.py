@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from .. import options
 from ..core import fleet, looking, redlock
 from ..core.family import NAMES_MOST, SLOTS_MOST, AllOf, AnyOf
-from ..core.states import NodeState
 from ..decorating import ON_BUSY, coroutine_function, naming
 from ..errors import StaleFence
 from ..front import LockerBase, told_refusal
-from ..inspecting import Inspection, inspection, inspections
 from ..options import LockOptions, Settings
-from .cell import AsyncCell
 from .family import AsyncElection, AsyncReadWrite
 from .keeper import AsyncKeeper
 from .lease import AsyncLease
 from .lock import AsyncLock
 
 if TYPE_CHECKING:
+    from ..core.states import NodeState
     from ..engines.base import Engine
+    from ..inspecting import Inspection
     from ..journal import JournalPage
     from ..runners.aio import AioRunner
+    from .cell import AsyncCell
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -153,6 +153,8 @@ class AsyncLocker(LockerBase):
         It is forgotten when it was not set for `ttl` seconds. On a fleet it is kept by a majority of nodes, for as
         long as these keep their memory.
         """
+        from .cell import AsyncCell
+
         return AsyncCell(self, name, ttl)
 
     def locked(
@@ -207,6 +209,8 @@ class AsyncLocker(LockerBase):
 
     async def inspect(self, name: str) -> Inspection:
         """Who holds a lock, who waits for it, and what each node thinks of it; raises NoQuorum."""
+        from ..inspecting import inspection
+
         return inspection(name, await self._run(looking.inspect(self._fleet, options.name(name))))
 
     async def journal(self, after: str | None = None, limit: int = 1000) -> JournalPage:
@@ -232,6 +236,8 @@ class AsyncLocker(LockerBase):
 
         In a pattern * and ? stand for anything. Many locks are asked about at a time; raises NoQuorum.
         """
+        from ..inspecting import inspections
+
         wanted = options.pattern(pattern), options.whole("limit", limit, 1, 100_000)
         return inspections(await self._run(looking.survey(self._fleet, *wanted)))
 

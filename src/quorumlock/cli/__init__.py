@@ -1,10 +1,14 @@
 """The command `quorumlock`.
 
-It starts fast: only the module of the command that is called is imported, and an engine by whoever needs it.
+It starts fast: only the module of the command that is called is imported, and an engine by whoever needs it. The
+collector of garbage, which would look through all of it again and again, is held back.
 """
 
 from __future__ import annotations
 
+import argparse
+import atexit
+import gc
 import importlib
 import keyword
 import sys
@@ -56,10 +60,15 @@ exit codes:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; gives its exit code."""
+    if argv is None:  # we are the program
+        gc.set_threshold(10_000)
+        atexit.register(gc.freeze)
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         if not words or words[0] not in COMMANDS:
-            general().parse_args(words)  # ends with --help, --version or an error
+            parser = general()
+            parser.parse_args(words)  # ends with --help, --version or an error
+            parser.error("COMMAND comes first")
         command = importlib.import_module(f".{words[0]}{'_' * keyword.iskeyword(words[0])}", __name__)
         parser = Parser(words[0], COMMANDS[words[0]])
         command.add_options(parser)
@@ -91,11 +100,11 @@ def general() -> Parser:
     from .. import __version__
 
     parser = Parser(None, "A distributed lock manager: one lock kept by N independent nodes, with fencing tokens.")
-    parser.epilog = EPILOG
+    parser.usage, parser.epilog = "quorumlock [-h] [--version] COMMAND ...", EPILOG
     parser.add_argument("--version", action="version", version=f"quorumlock {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, does in COMMANDS.items():
-        commands.add_parser(name, help=does)
+    listed = "\n".join(f"{name:<8}{does}" for name, does in COMMANDS.items())
+    commands = parser.add_argument_group("commands", listed)
+    commands.add_argument("command", choices=COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS)
     return parser
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -25,10 +23,14 @@ def add_looking_options(parser: argparse.ArgumentParser) -> None:
 
 def as_json(found: Inspection) -> dict[str, Any]:
     """All that is known; tokens only by their first characters."""
+    import dataclasses
+
     return dataclasses.asdict(found)
 
 
 def print_json(what: object) -> None:
+    import json
+
     print(json.dumps(what, ensure_ascii=False))
 
 

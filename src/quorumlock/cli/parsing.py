@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+import os
 
 from .output import EX_USAGE, complain
+
+TYPE_CHECKING = False  # as in typing, which takes long to import
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 class Parser(argparse.ArgumentParser):
@@ -15,7 +19,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             prog=str(options.get("prog") or (f"quorumlock {command}" if command else "quorumlock")),
             description=f"{does[0].upper()}{does[1:].rstrip('.')}." if does else None,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_formatter,
             allow_abbrev=False,
             add_help=bool(options.get("add_help", True)),
         )
@@ -23,6 +27,15 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         complain(f"{message} (see {self.prog} --help)")
         self.exit(EX_USAGE)
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """As wide as the terminal. argparse makes one for every option, and would import shutil to know that."""
+    try:
+        columns = int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns)
+    except (OSError, ValueError):
+        columns = 80
+    return argparse.RawDescriptionHelpFormatter(prog, width=max(columns, 40) - 2)
 
 
 def add_verbose(parser: argparse.ArgumentParser, does: str = "") -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from .job import ON_LOST, PASSED_ON, Job
 from .leash import Leash
-from .looking import complain_of
 from .output import EX_CANNOT_RUN, EX_HELD, EX_LOST, EX_NOT_FOUND, EX_OK, EX_USAGE, complain, say, tell
 from .parsing import add_fleet_options, add_verbose, seconds
 
@@ -129,6 +127,8 @@ def _run(locks: Locker, arguments: argparse.Namespace, job: Job, grace: float) -
     except (LockHeld, AcquireTimeout) as busy:
         if arguments.skip_ok:
             return EX_OK
+        from .looking import complain_of
+
         complain_of(busy, locks, arguments.name)
         code: int = arguments.conflict_exit_code
         return code
@@ -173,11 +173,17 @@ def _command(arguments: argparse.Namespace) -> list[str] | int:
     if arguments.shell is not None:
         return ["/bin/sh", "-c", arguments.shell]
     command: list[str] = arguments.command
-    if shutil.which(command[0]) is None:
-        there = shutil.which(command[0], mode=os.F_OK) is not None
+    if not _found(command[0], os.X_OK):
+        there = _found(command[0], os.F_OK)
         complain(f"{command[0]} cannot be run" if there else f"{command[0]}: no such command")
         return EX_CANNOT_RUN if there else EX_NOT_FOUND
     return command
+
+
+def _found(command: str, mode: int) -> bool:
+    """As shutil.which, which is slow to import."""
+    places = [command] if "/" in command else [os.path.join(place, command) for place in os.get_exec_path()]
+    return any(os.access(place, mode) and not os.path.isdir(place) for place in places)
 
 
 def _way_in(locks: Locker, arguments: argparse.Namespace, job: Job) -> Callable[[], Lease]:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigurationError
@@ -65,10 +63,10 @@ def found(arguments: argparse.Namespace, environment: Mapping[str, str] = os.env
     for key in ("prefix", "max_ttl", "durable", "fleet"):
         chosen.put(key, getattr(arguments, key), f"--{key.replace('_', '-')}")
     chosen.put("url", environment.get("QUORUMLOCK_URL") or None, "QUORUMLOCK_URL")
-    path = Path(arguments.config) if arguments.config else _nearest(environment)
+    path = arguments.config or _nearest(environment)
     if path is not None:
         for key, value in _read(path, environment).items():
-            chosen.put(key, value, str(path))
+            chosen.put(key, value, path)
     return chosen
 
 
@@ -84,15 +82,22 @@ def connect(arguments: argparse.Namespace) -> Any:
     return quorumlock.connect(chosen.values.get("url"), **chosen.options)
 
 
-def _nearest(environment: Mapping[str, str]) -> Path | None:
-    here = Path.cwd()
-    home = Path(environment.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "quorumlock"
-    return next((path / NAME for path in (here, *here.parents, home) if (path / NAME).is_file()), None)
+def _nearest(environment: Mapping[str, str]) -> str | None:
+    home = os.path.join(environment.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "quorumlock")
+    folders = (*_upwards(os.getcwd()), home)
+    return next((path for folder in folders if os.path.isfile(path := os.path.join(folder, NAME))), None)
 
 
-def _read(path: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+def _upwards(folder: str) -> list[str]:
+    above = os.path.dirname(folder)
+    return [folder] if above == folder else [folder, *_upwards(above)]
+
+
+def _read(path: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    import tomllib
+
     try:
-        read = tomllib.loads(path.read_text())
+        read = tomllib.loads(_text(path))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
@@ -105,9 +110,8 @@ def _read(path: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     if "url_file" in read:
         if "url" in read:
             raise ConfigurationError(f"{path}: give either url or url_file")
-        secret = path.parent / read.pop("url_file")
         try:
-            read["url"] = secret.read_text().strip()
+            read["url"] = _text(os.path.join(os.path.dirname(path), read.pop("url_file"))).strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"{path}: url_file cannot be read: {error}") from error
     if "url" in read:
@@ -117,7 +121,12 @@ def _read(path: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     return read
 
 
-def _filled(url: str, path: Path, environment: Mapping[str, str]) -> str:
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def _filled(url: str, path: str, environment: Mapping[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
         if match[1] not in environment:
             raise ConfigurationError(f"{path}: the environment has no {match[1]}")

@@ -12,13 +12,13 @@ from .. import options
 from ..core import family, looking
 from ..core.family import Read, Write
 from ..errors import ConfigurationError
-from ..inspecting import Holder, inspection
 from ..leasing import downgraded
 from ..options import LockOptions
 from .lease import Lease
 from .lock import Lock
 
 if TYPE_CHECKING:
+    from ..inspecting import Holder
     from .locker import Locker
 
 
@@ -132,6 +132,8 @@ class Election:
     def leader(self) -> Holder | None:
         """Who leads now, and since when; None: nobody. By the time you know, it may have changed."""
         tally = self._locker._run(looking.inspect(self._locker._fleet, self.name))
+        from ..inspecting import inspection
+
         return inspection(self.name, tally).holder
 
 

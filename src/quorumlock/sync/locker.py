@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from .. import options
 from ..core import fleet, looking, redlock
 from ..core.family import NAMES_MOST, SLOTS_MOST, AllOf, AnyOf
-from ..core.states import NodeState
 from ..decorating import ON_BUSY, naming, plain_function
 from ..errors import StaleFence
 from ..front import LockerBase, told_refusal
-from ..inspecting import Inspection, inspection, inspections
 from ..options import LockOptions, Settings
-from .cell import Cell
 from .family import Election, ReadWrite
 from .keeper import Keeper
 from .lease import Lease
@@ -25,9 +22,12 @@ from .lock import Lock
 
 if TYPE_CHECKING:
     from ..core.effects import Steps
+    from ..core.states import NodeState
     from ..engines.base import Engine
+    from ..inspecting import Inspection
     from ..journal import JournalPage
     from ..runners.threads import ThreadRunner
+    from .cell import Cell
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -163,6 +163,8 @@ class Locker(LockerBase):
         It is forgotten when it was not set for `ttl` seconds. On a fleet it is kept by a majority of nodes, for as
         long as these keep their memory.
         """
+        from .cell import Cell
+
         return Cell(self, name, ttl)
 
     def locked(
@@ -217,6 +219,8 @@ class Locker(LockerBase):
 
     def inspect(self, name: str) -> Inspection:
         """Who holds a lock, who waits for it, and what each node thinks of it; raises NoQuorum."""
+        from ..inspecting import inspection
+
         return inspection(name, self._run(looking.inspect(self._fleet, options.name(name))))
 
     def journal(self, after: str | None = None, limit: int = 1000) -> JournalPage:
@@ -242,6 +246,8 @@ class Locker(LockerBase):
 
         In a pattern * and ? stand for anything. Many locks are asked about at a time; raises NoQuorum.
         """
+        from ..inspecting import inspections
+
         wanted = options.pattern(pattern), options.whole("limit", limit, 1, 100_000)
         return inspections(self._run(looking.survey(self._fleet, *wanted)))
 

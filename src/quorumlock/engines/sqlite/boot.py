@@ -10,15 +10,12 @@ from __future__ import annotations
 import functools
 import math
 import os
-import secrets
-import subprocess
 import sys
-from pathlib import Path
 from typing import NamedTuple
 
 from ...clocks import boot_time
 
-PROC = Path("/proc")
+PROC = "/proc"
 
 
 class Boot(NamedTuple):
@@ -54,12 +51,14 @@ def this_boot() -> Boot:
 
 
 def _linux() -> str:
-    return _read(PROC / "sys/kernel/random/boot_id")
+    return _read(f"{PROC}/sys/kernel/random/boot_id")
 
 
 @functools.cache
 def _macos() -> str:
     """Its clock has no namespaces, so that what the kernel says holds for the process and its children."""
+    import subprocess
+
     command = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
@@ -69,30 +68,31 @@ def _macos() -> str:
 
 def _time_offsets() -> str | None:
     """How far this time namespace's clocks are from the kernel's; None where that cannot be known."""
-    lines = [line.split() for line in _read(PROC / "self/timens_offsets").splitlines()]
+    lines = [line.split() for line in _read(f"{PROC}/self/timens_offsets").splitlines()]
     if all(number == "0" for _, *numbers in lines for number in numbers):
         moved = ""  # also where there are no time namespaces, and no such file
     else:
         moved = "".join(f"+{'/'.join(words)}" for words in lines)
     # The file tells of the namespace that children are born into. A process that has just made one for them is
     # not in it itself, and its own offsets are told nowhere.
-    own, childrens = (_link(PROC / "self/ns" / name) for name in ("time", "time_for_children"))
+    own, childrens = (_link(f"{PROC}/self/ns/{name}") for name in ("time", "time_for_children"))
     return moved if own == childrens else None
 
 
 @functools.cache
 def _nobody_else() -> str:
-    return f"process-{secrets.token_hex(16)}"
+    return f"process-{os.urandom(16).hex()}"
 
 
-def _read(path: Path) -> str:
+def _read(path: str) -> str:
     try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read().strip()
     except OSError:
         return ""  # not this system, or hidden from us
 
 
-def _link(path: Path) -> str:
+def _link(path: str) -> str:
     try:
         return os.readlink(path)
     except OSError:

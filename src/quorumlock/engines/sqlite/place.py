@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 from typing import NamedTuple
-from urllib.parse import unquote_to_bytes
 
 from ...errors import ConfigurationError, EngineError
 from ...options import shown
@@ -52,7 +51,7 @@ def place_of(url: str) -> Place:
         raise ConfigurationError(
             f"the URL {shown(url)} names the host {shown(host)}: the file is on this machine. Write {FORMS}"
         )
-    path = os.fsdecode(unquote_to_bytes(written))
+    path = os.fsdecode(_unquoted(written))
     if not path or path.endswith("/"):
         raise ConfigurationError(f"the URL {shown(url)} names no file. Write {FORMS}")
     if "\0" in path:
@@ -65,6 +64,14 @@ def place_of(url: str) -> Place:
         raise ConfigurationError(
             f"the URL {shown(url)} is relative to a working directory that was deleted; write an absolute path"
         ) from None
+
+
+def _unquoted(written: str) -> bytes:
+    if "%" not in written:
+        return written.encode("utf-8")
+    from urllib.parse import unquote_to_bytes
+
+    return unquote_to_bytes(written)
 
 
 def _default_path() -> str:
