@@ -1,4 +1,4 @@
-"""The command line: `python -m bench pair | faults | keep | handover | idle | journal [--quick] [--json FILE]`."""
+"""`python -m bench pair | faults | keep | handover | idle | journal | start [--quick] [--json FILE]`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from quorumlock.lab.servers import kinds
 
-from . import faults, handover, idle, journal, keep, pair
+from . import faults, handover, idle, journal, keep, pair, start
 from .machine import describe
 
 
@@ -23,6 +23,7 @@ def main() -> int:
         ("handover", "from a release to the next holder: latency, owner changes per second, commands, spread"),
         ("idle", "what 50 who wait for a held lock make the servers do"),
         ("journal", "pairs per second with and without a journal"),
+        ("start", "how long commands take from start to end"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--quick", action="store_true", help="fewer rounds, the same rows")
@@ -38,6 +39,8 @@ def main() -> int:
         raw = pair.run(options.server, quick=options.quick, with_peers=not options.no_peers)
     elif options.command == "journal":
         raw = journal.run(options.server, quick=options.quick)
+    elif options.command == "start":
+        raw = start.run(quick=options.quick)
     elif options.command == "keep":
         raw = keep.run(options.server, quick=options.quick)
     elif options.command == "handover":

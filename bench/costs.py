@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import tempfile
-import time
 from statistics import median
 from typing import Any
 
 from quorumlock.lab.servers import Server
 
-from . import floors, ours
+from . import floors, ours, start
 from .crew import Worker
-from .machine import cores, cpu_us, pin, quietly
+from .machine import cores, cpu_us, pin
 from .report import TIMES, Verdict
 
 PAIRS = 1500
@@ -43,24 +40,10 @@ def server_cost(staff: dict[str, Worker], key: str, server: Server, rounds: int)
 
 def import_cost(runs: int) -> dict[str, Any]:
     """ms of `import quorumlock` beyond the bare interpreter, alternated; and what it imports of others."""
-    took: dict[str, list[float]] = {"pass": [], "import quorumlock": []}
-    with tempfile.TemporaryDirectory(prefix="quorumlock-") as folder, quietly():
-        # Compiled once, as an installed package is: whether this checkout may keep byte code is not the question.
-        environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        told = _python(_FOREIGN, environment)
-        for _ in range(runs):
-            for code, samples in took.items():
-                before = time.perf_counter()
-                _python(code, environment)
-                samples.append((time.perf_counter() - before) * 1000)
-    bare, full = took.values()
+    took = start.alternated({name: start.CASES[name] for name in (start.BARE, start.IMPORT)}, runs)
+    bare, full = ([one.wall for one in samples] for samples in took.values())
+    told = subprocess.run([sys.executable, "-c", _FOREIGN], check=True, capture_output=True, text=True).stdout
     return {"bare_ms": bare, "with_ms": full, "beyond_ms": median(full) - median(bare), "foreign": told.split()}
-
-
-def _python(code: str, environment: dict[str, str]) -> str:
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
 
 
 def verdicts(cost: dict[str, list[float]], imports: dict[str, Any]) -> list[Verdict]:
