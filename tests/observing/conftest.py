@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from quorumlock.lab.servers import BINARIES, Servers, kinds
+from quorumlock.observing import book
 from tests.contract.grounds import Ground, MemoryGround, RedisGround, SqliteGround
 from tests.contract.stage import Stage
 
@@ -20,6 +21,19 @@ ENGINES = [
         marks=[pytest.mark.live, pytest.mark.skipif(SERVER not in kinds(), reason=f"no {SERVER} server here")],
     ),
 ]
+
+
+class BookClock:
+    """What books of leases read."""
+
+    now = 1000.0
+
+
+@pytest.fixture
+def book_clock(monkeypatch: pytest.MonkeyPatch) -> BookClock:
+    clock = BookClock()
+    monkeypatch.setattr(book, "boot_time", lambda: clock.now)
+    return clock
 
 
 @pytest.fixture(params=ENGINES)

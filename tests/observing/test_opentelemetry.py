@@ -17,6 +17,8 @@ import quorumlock
 from quorumlock.guards import FileGuard
 from quorumlock.observing import book, trace_locks
 
+from .conftest import BookClock
+
 
 @pytest.fixture
 def exporter() -> InMemorySpanExporter:
@@ -116,13 +118,12 @@ def test_a_loss_is_an_error_of_the_hold(
 
 
 def test_what_is_dropped_without_a_release_ends_some_day(
-    exporter: InMemorySpanExporter, locks: quorumlock.Locker, monkeypatch: pytest.MonkeyPatch
+    exporter: InMemorySpanExporter, locks: quorumlock.Locker, book_clock: BookClock
 ) -> None:
-    monkeypatch.setattr(book, "GRACE", 0.0)
-    lease = locks.lock("a", ttl=0.05).acquire()
+    lease = locks.lock("a", ttl=10).acquire()
     with pytest.warns(ResourceWarning, match="dropped"):
         del lease
-    time.sleep(0.06)
+    book_clock.now += 10 + book.GRACE + 1
     locks.lock("b").acquire().release()
     dropped, released = spans(exporter, "lock.hold")
     assert dropped.status.description == "dropped without a release"
@@ -132,12 +133,13 @@ def test_what_is_dropped_without_a_release_ends_some_day(
 def test_on_asyncio_each_task_has_its_own_parent(exporter: InMemorySpanExporter, provider: TracerProvider) -> None:
     tracer = provider.get_tracer("test")
     parents: dict[str, int] = {}
+    all_hold = asyncio.Barrier(3)
 
     async def work(locks: quorumlock.AsyncLocker, name: str) -> None:
         with tracer.start_as_current_span(name) as span:
             parents[name] = span.get_span_context().span_id
             async with locks.lock(name):
-                await asyncio.sleep(0.01)
+                await all_hold.wait()
 
     async def main() -> None:
         async with quorumlock.connect_async("memory://") as locks:

@@ -22,8 +22,9 @@ from quorumlock.guards import Claim, FileGuard
 from quorumlock.lab.servers import Servers
 from quorumlock.observing import book, export_metrics
 from quorumlock.observing.prometheus import export_refusals
+from tests.live.tools import eventually
 
-from .conftest import SERVER
+from .conftest import SERVER, BookClock
 
 Sample = Callable[..., float | None]
 
@@ -79,21 +80,15 @@ def test_held_and_waiting_rise_and_fall(registry: CollectorRegistry, locks: quor
         seen = scrape(registry)
         return seen["quorumlock_held", ("orders",)], seen["quorumlock_waiting", ("orders",)]
 
-    def come(expected: tuple[int, int]) -> None:
-        end = time.monotonic() + 10
-        while figures() != expected:
-            assert time.monotonic() < end, figures()
-            time.sleep(0.01)
-
     assert figures() == (0, 0)
     lease, other = locks.lock("a").acquire(), locks.lock("b").acquire()
     assert figures() == (2, 0)
     waiter = threading.Thread(target=lambda: locks.lock("a").acquire().release())
     waiter.start()
-    come((2, 1))
+    assert eventually(lambda: figures() == (2, 1), 10)
     with pytest.raises(quorumlock.AcquireTimeout):
         locks.lock("b").acquire(timeout=0.01)
-    come((2, 1))
+    assert eventually(lambda: figures() == (2, 1), 10)
     lease.release()
     waiter.join(10)
     assert figures() == (1, 0)
@@ -102,25 +97,28 @@ def test_held_and_waiting_rise_and_fall(registry: CollectorRegistry, locks: quor
 
 
 def test_what_is_dropped_without_a_release_is_not_held_for_ever(
-    registry: CollectorRegistry, locks: quorumlock.Locker, monkeypatch: pytest.MonkeyPatch
+    registry: CollectorRegistry, locks: quorumlock.Locker, book_clock: BookClock
 ) -> None:
-    monkeypatch.setattr(book, "GRACE", 0.0)
-    lease = locks.lock("a", ttl=0.05).acquire()
+    lease = locks.lock("a", ttl=10).acquire()
     with pytest.warns(ResourceWarning, match="dropped"):
         del lease
-    time.sleep(0.06)
+    book_clock.now += 10
+    assert scrape(registry)["quorumlock_held", ("orders",)] == 1, "it may have been late with a renewal"
+    book_clock.now += book.GRACE + 1
     assert scrape(registry)["quorumlock_held", ("orders",)] == 0
 
 
 def test_what_is_renewed_stays_held(
-    registry: CollectorRegistry, locks: quorumlock.Locker, monkeypatch: pytest.MonkeyPatch
+    registry: CollectorRegistry, locks: quorumlock.Locker, book_clock: BookClock
 ) -> None:
-    monkeypatch.setattr(book, "GRACE", 0.5)
-    lease = locks.lock("a", ttl=0.6).acquire()
-    time.sleep(1.5)
-    seen = scrape(registry)
-    assert seen["quorumlock_held", ("orders",)] == 1
-    assert seen["quorumlock_renewals_total", ("orders",)] >= 2
+    assert isinstance(locks.engine, MemoryEngine)
+    lease = locks.lock("a", ttl=10).acquire()
+    for renewed in (1, 2):
+        book_clock.now += 10
+        locks.engine.clock.advance(6)
+        assert eventually(lambda: scrape(registry)["quorumlock_renewals_total", ("orders",)] == renewed, 10)  # noqa: B023
+    book_clock.now += book.GRACE + 5
+    assert scrape(registry)["quorumlock_held", ("orders",)] == 1
     lease.release()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -30,19 +29,11 @@ from quorumlock.events import (
 )
 from quorumlock.guards import AsyncFileGuard, Claim, FileGuard, MemoryFences, RedisGuard, SQLGuard
 from quorumlock.lab.servers import Servers
+from tests.live.tools import eventually
 
 from .conftest import SERVER
 
 only_one_kind = pytest.mark.parametrize("kind", [SERVER], indirect=True)
-
-
-def comes(condition: Callable[[], object], within: float = 20.0) -> bool:
-    end = time.monotonic() + within
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def of(story: list[Event], kind: type[Any]) -> list[Any]:
@@ -62,7 +53,7 @@ def test_a_renewal_without_a_majority_is_told_while_the_lease_is_valid(
     own = locks.lock("b", ttl=25, keep=False).acquire()
     for server in servers.servers[:2]:
         server.pause()
-    assert comes(lambda: of(story, RenewalFailed))
+    assert eventually(lambda: of(story, RenewalFailed), 20)
     failed = of(story, RenewalFailed)[0]
     assert (failed.name, failed.fence) == ("a", lease.fence)
     assert 0 < failed.remaining < 6
@@ -72,13 +63,13 @@ def test_a_renewal_without_a_majority_is_told_while_the_lease_is_valid(
     assert lease.held, "it is told before it is lost"
     extending = threading.Thread(target=own.extend)  # the holder's own rounds are told of, too
     extending.start()
-    assert comes(lambda: any(event.name == "b" for event in of(story, RenewalFailed)))
+    assert eventually(lambda: any(event.name == "b" for event in of(story, RenewalFailed)), 20)
     for server in servers.servers[:2]:
         server.resume()
     extending.join(20)
-    assert comes(lambda: {event.name for event in of(story, Extended)} == {"a", "b"})
+    assert eventually(lambda: {event.name for event in of(story, Extended)} == {"a", "b"}, 20)
     assert len({event.node for event in of(story, NodeDown)}) == 2
-    assert comes(lambda: len({event.node for event in of(story, NodeUp)}) == 2)
+    assert eventually(lambda: len({event.node for event in of(story, NodeUp)}) == 2, 20)
     assert not of(story, Lost)
     lease.release()
     own.release()
@@ -93,7 +84,7 @@ def test_a_renewal_that_a_store_could_not_do_is_told(tmp_path: Path) -> None:
         locks.subscribe(story.append)
         with closing(sqlite3.connect(path, isolation_level=None)) as writer:
             writer.execute("BEGIN EXCLUSIVE")
-            assert comes(lambda: of(story, RenewalFailed))
+            assert eventually(lambda: of(story, RenewalFailed), 20)
             writer.execute("ROLLBACK")
         [failed] = of(story, RenewalFailed)[:1]
         assert failed.tally is None
