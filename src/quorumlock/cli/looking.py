@@ -21,6 +21,10 @@ def add_looking_options(parser: argparse.ArgumentParser) -> None:
     add_fleet_options(parser)
 
 
+def add_pattern(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="of names (default: *)")
+
+
 def as_json(found: Inspection) -> dict[str, Any]:
     """All that is known; tokens only by their first characters."""
     import dataclasses

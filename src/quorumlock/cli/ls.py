@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .looking import add_looking_options, ago, as_json, print_json, table, who
+from .looking import add_looking_options, add_pattern, ago, as_json, print_json, table, who
 from .output import EX_OK
 
 EPILOG = """\
@@ -18,7 +18,7 @@ Servers are searched in small steps: others are answered in between.
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="of names (default: *)")
+    add_pattern(parser)
     parser.add_argument("--limit", type=int, default=1000, metavar="N", help="no more than that (default: 1000)")
     add_looking_options(parser)
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from .looking import add_looking_options
+from .looking import add_looking_options, add_pattern
 from .output import EX_OK, EX_USAGE, complain
 from .parsing import interval
 
@@ -22,7 +22,7 @@ waits.
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="of names (default: *)")
+    add_pattern(parser)
     parser.add_argument(
         "--every", type=interval, default=1.0, metavar="S", help="how often to look, in seconds (default: 1)"
     )

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from .looking import add_looking_options, shown
+from .looking import add_looking_options, add_pattern, shown
 from .output import EX_OK, complain
 from .parsing import interval
 
@@ -34,7 +34,7 @@ LOOKED_AT = 10_000
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="of names (default: *)")
+    add_pattern(parser)
     parser.add_argument("--last", type=int, default=10, metavar="N", help="begin so many back (default: 10)")
     parser.add_argument(
         "--every", type=interval, default=0.5, metavar="S", help="how often to look, in seconds (default: 0.5)"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from types import TracebackType
 
 SCHEMA = """
     PRAGMA journal_mode = WAL;
@@ -58,7 +57,5 @@ class Counter:
     def __enter__(self) -> Counter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._rows.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live as RichLive
@@ -53,9 +52,7 @@ class Live:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def close(self) -> None:

@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 import textwrap
-from types import TracebackType
 from typing import Protocol
 
 from .demo_story import Story
@@ -22,9 +21,7 @@ class Screen(Protocol):
     def refresh(self) -> None: ...
     def close(self) -> None: ...
     def __enter__(self) -> Screen: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 def new_screen(story: Story, plain: bool) -> Screen:
@@ -77,7 +74,5 @@ class Plain:
     def __enter__(self) -> Plain:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
