@@ -144,6 +144,17 @@ def test_no_password_is_shown(arguments: list[str], more: list[str]) -> None:
     assert "geheim" not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_who_has_read_enough_is_no_mistake_of_the_call(tmp_path: Path, unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "quorumlock", "ls", "--url", f"sqlite:///{tmp_path}/locks.db"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, env=environment, timeout=60)
+    os.close(writer)
+    assert (done.stderr, done.returncode) == ("", 141)
+
+
 def test_main_can_be_called(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
     assert cli.main(["launch"]) == 64

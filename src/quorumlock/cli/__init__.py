@@ -14,7 +14,7 @@ import keyword
 import sys
 from collections.abc import Callable, Sequence
 
-from .output import EX_INTERRUPTED, EX_OK, EX_UNAVAILABLE, EX_USAGE, complain
+from .output import EX_INTERRUPTED, EX_OK, EX_UNAVAILABLE, EX_UNREAD, EX_USAGE, complain, nobody_reads
 from .parsing import Parser
 
 __all__ = ["main"]
@@ -82,9 +82,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(done.code or EX_OK)
     run: Callable[..., int] = command.run
     try:
-        return run(arguments)
+        code = run(arguments)
+        print(end="", flush=True)
+        return code
     except KeyboardInterrupt:
         return EX_INTERRUPTED
+    except BrokenPipeError:  # `quorumlock ls | head`: as if SIGPIPE had ended us
+        nobody_reads()
+        return EX_UNREAD
     except Exception as error:
         return explained(error, verbose=getattr(arguments, "verbose", 0) > 1)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .output import EX_OK, complain
+from .output import EX_OK, complain, nobody_reads
 from .parsing import Parser, add_verbose
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # `quorumlock lab list | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+        nobody_reads()
         return EX_OK
     except (BadStory, UnknownStory, OSError, UnicodeDecodeError) as error:
         if arguments.verbose > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 
@@ -14,11 +15,17 @@ EX_LOST = 76
 EX_CANNOT_RUN = 126
 EX_NOT_FOUND = 127
 EX_INTERRUPTED = 130
+EX_UNREAD = 141
 
 
 def scrubbed(text: str) -> str:
     """`text` with the user, password and query of every URL left out."""
     return re.sub(r"://\S*@", "://***@", re.sub(r"(://[^\s?]*)\?\S*", r"\1?…", text))
+
+
+def nobody_reads() -> None:
+    """Whoever read stdout has seen enough. Python would complain of it when it flushes at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def complain(text: str) -> None:

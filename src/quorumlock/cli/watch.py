@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import select
 import sys
 import time
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .looking import add_looking_options, add_pattern, shown
-from .output import EX_OK, complain
+from .output import EX_OK, complain, nobody_reads
 from .parsing import interval
 
 if TYPE_CHECKING:
@@ -55,8 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         pass  # that is how one stops watching
     except BrokenPipeError:
-        # Whoever read it has seen enough. Python would complain of it when it flushes at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        nobody_reads()
     return EX_OK
 
 
