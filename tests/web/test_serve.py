@@ -57,8 +57,17 @@ def test_a_short_token_is_refused_and_not_repeated() -> None:
 
 
 @pytest.mark.parametrize(
+    ("token", "reason"), [("", "empty"), (" \n", "empty"), ("zwölf Boxkämpfer jagen", "ASCII")]
+)
+def test_a_token_that_nobody_could_prove_is_refused(token: str, reason: str) -> None:
+    assert reason in complaint(quorumlock("serve", env={"QUORUMLOCK_WEB_TOKEN": token}), 64)
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
+        ("--host", f"{'a' * 70}.x"),
+        ("--trusted-proxy", "proxy.example.org"),
         ("--token", TOKEN),
         ("--token-file", "/nowhere/token"),
         ("--root-path", "locks"),
@@ -67,7 +76,7 @@ def test_a_short_token_is_refused_and_not_repeated() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...]) -> None:
-    complaint(quorumlock("serve", *arguments), 64)
+    complaint(quorumlock("serve", *arguments, env={"QUORUMLOCK_WEB_TOKEN": TOKEN}), 64)
 
 
 def test_a_port_that_is_taken_is_named() -> None:
@@ -106,6 +115,20 @@ def test_the_token_comes_from_a_file_and_is_told_to_nobody(url: str, tmp_path: P
         assert TOKEN not in out + err
         assert "'a', held by" in err, "who broke what is told in any case"
         assert "dashboard@127.0.0.1" in err
+
+
+def test_an_end_of_line_is_no_part_of_the_token(url: str) -> None:
+    with serving("--root-path", "/locks", url=url, QUORUMLOCK_WEB_TOKEN=f"{TOKEN}\n") as (process, address):
+        answer = httpx.get(f"{address}api/v1/session", headers={"authorization": f"Bearer {TOKEN}"})
+        assert answer.status_code == 200
+        process.terminate()
+        assert process.communicate(timeout=30)[1] == ""
+
+
+def test_it_warns_where_others_come_and_no_token_is_asked_for(url: str) -> None:
+    with serving("--root-path", "/locks", "--allow-break", url=url) as (process, _):
+        process.terminate()
+        assert "no access token" in process.communicate(timeout=30)[1]
 
 
 def test_commands_that_do_not_serve_import_nothing_of_it() -> None:

@@ -14,6 +14,7 @@ from . import timeline, view
 from .answers import Refusal, answer, json_body
 from .board import LOST
 from .parameters import Text, Whole, read
+from .proxy import client
 from .sampler import in_thread
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class Api:
             return answer({"broken": False, "was": found})
         if fence is not None and fence not in ([holder["fence"] for holder in found["holders"]] or [0]):
             raise Refusal(409, "by now somebody else holds it: look again")
-        by = f"dashboard@{request.client.host if request.client else '?'}"
+        by = f"dashboard@{client(request)}"
         first = found["holders"][0]["fence"] if found["holders"] else None
         try:
             with self._sampler.board.breaking(name, first, by):
@@ -153,7 +154,8 @@ class Api:
         except NoQuorum as error:
             raise Refusal(503, str(error)) from None
         holders = ", ".join(holder["who"] for holder in found["holders"])
-        log.warning("%r, held by %s, was broken by %s", name, holders or "nobody", by)
+        via = f" via {request.scope['via']}" if "via" in request.scope else ""
+        log.warning("%r, held by %s, was broken by %s%s", name, holders or "nobody", by, via)
         self._sampler.hurry()
         return answer({"broken": True, "was": found})
 

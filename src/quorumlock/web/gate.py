@@ -17,6 +17,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .answers import Refusal
+from .proxy import client, unveiled
 from .settings import WebSettings
 from .visitors import Visitors
 
@@ -69,6 +70,7 @@ class Gate:
         root = self._settings.root_path
         path = scope["path"]
         inside = path.startswith(f"{root}/")
+        scope = unveiled(scope, self._settings.trusted_proxies)
         return {**scope, "root_path": root, "path": path if inside else root + path, "state": {}}
 
     def _path(self, request: Request) -> str:
@@ -113,13 +115,14 @@ class Gate:
 
 def judge(visitors: Visitors, request: Request, token: str) -> None:
     """Refuses a wrong access token, and every token of who guessed too often."""
-    client = request.client.host if request.client else "?"
-    if wait := visitors.attempts.wait(client):
+    who = client(request)
+    if wait := visitors.attempts.wait(who):
         seconds = int(wait) + 1
         raise Refusal(429, f"too many wrong tokens: again in {seconds} seconds", {"retry-after": str(seconds)})
     if not visitors.proves(token):
-        visitors.attempts.failed(client)
+        visitors.attempts.failed(who)
         raise Refusal(401, "this is not the access token", _BEARER)
+    visitors.attempts.proved(who)
 
 
 def _netloc(origin: str) -> str | None:
