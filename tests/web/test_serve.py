@@ -13,8 +13,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+import redis
 
 import quorumlock as ql
+from quorumlock.lab.servers import Servers
 
 from ..cli.tools import complaint, quorumlock
 from .site import TOKEN
@@ -115,6 +117,25 @@ def test_the_token_comes_from_a_file_and_is_told_to_nobody(url: str, tmp_path: P
         assert TOKEN not in out + err
         assert "'a', held by" in err, "who broke what is told in any case"
         assert "dashboard@127.0.0.1" in err
+
+
+@pytest.mark.live
+def test_a_break_does_not_cut_a_journal_that_others_keep_longer() -> None:
+    with Servers(1) as servers, redis.Redis.from_url(servers.urls[0]) as client, client.pipeline() as many:
+        for n in range(10_500):
+            noted = {"what": "acquired", "name": "other", "fence": n, "by": f"{n:014}@host:1", "detail": "mutex - "}
+            many.xadd("ql:journal", noted)
+        many.execute()
+        with (
+            serving("--allow-break", url=servers.urls[0], QUORUMLOCK_WEB_TOKEN=TOKEN) as (_, address),
+            ql.connect(servers.urls) as locks,
+        ):
+            lease = locks.lock("stuck", keep=False).acquire()
+            with httpx.Client(base_url=address, headers={"authorization": f"Bearer {TOKEN}"}) as program:
+                assert program.get("api/v1/overview").json()["journal"]
+                assert program.post("api/v1/lock/break", json={"name": "stuck"}).json()["broken"]
+            lease.release()
+        assert client.xlen("ql:journal") == 10_501
 
 
 def test_an_end_of_line_is_no_part_of_the_token(url: str) -> None:

@@ -21,10 +21,9 @@ REASONS = {
     415: "the body is not application/json",
     421: "the server is not known by the name in the header Host",
     429: "too many wrong access tokens",
-    500: "a mistake of the dashboard's own; its log has more",
     503: "no majority of nodes answers, or too many pages are open",
 }
-ALWAYS = (401, 403, 421, 429, 500)
+ALWAYS = (401, 403, 421, 429)
 
 
 def document(settings: WebSettings) -> dict[str, Any]:
