@@ -68,7 +68,7 @@ class Board:
         """What visitors did since the last sample."""
         self._news = asyncio.Event()
         self._written: dict[int, str] = {}
-        """What changed since some versions, as text: pages ask for the same."""
+        """What changed since some versions, as text, for all pages that ask for the same."""
         self._switched = 0
         """The version with which a journal began, or ended."""
 
@@ -156,9 +156,10 @@ class Board:
 
     def written(self, version: int) -> str:
         """The same as text; only what time it is is not remembered."""
-        if version not in self._written:
-            self._written[version] = dumped(self.since(version))
-        return f'{{"now":{self._clock()!r},{self._written[version][1:]}'
+        text = self._written.get(version) or dumped(self.since(version))[1:]
+        if version in (0, self.version - 1):  # what new pages ask for, and those that keep up
+            self._written[version] = text
+        return f'{{"now":{self._clock()!r},{text}'
 
     def rates(self, window: float = 60.0) -> Json:
         """Events a second, in the last minute; None before anything can be said."""
