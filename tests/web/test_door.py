@@ -128,6 +128,20 @@ def test_a_body_comes_to_an_end(make_site: MakeSite, monkeypatch: pytest.MonkeyP
         assert ended(connection, b"x")
 
 
+def test_who_goes_away_in_the_middle_is_no_mistake_of_ours(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    page = site.page()
+    head = f"POST /{BREAK} HTTP/1.1\r\nHost: 127.0.0.1:{site.settings.port}\r\nContent-Type: application/json"
+    named = {"origin": site.origin, "x-csrf-token": page.headers["x-csrf-token"]}
+    named["cookie"] = "; ".join(f"{name}={value}" for name, value in page.cookies.items())
+    head += "".join(f"\r\n{name}: {value}" for name, value in named.items())
+    with socket.create_connection(("127.0.0.1", site.settings.port)) as connection:
+        connection.sendall(f"{head}\r\nContent-Length: 99\r\n\r\n{{".encode())
+        time.sleep(0.2)
+    time.sleep(0.2)
+    page.get("api/v1/session")
+    assert [record.getMessage() for record in caplog.records] == []
+
+
 def test_who_takes_nothing_is_ended(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A visitor asks for more than fits into the buffers on the way, and reads none of it."""
     monkeypatch.setattr("quorumlock.web.patience.READING", 0.3)

@@ -19,7 +19,8 @@ examples:
 
 Without an access token it listens on loopback alone. The token comes from
 QUORUMLOCK_WEB_TOKEN or a file, never from the command line, which others see.
-Put a proxy with TLS in front of it, and --root-path if that gives it a path.
+Put a proxy with TLS in front of it: --trusted-proxy with its address, and
+--root-path if that gives it a path.
 """
 
 

@@ -14,7 +14,7 @@ import logging
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -71,6 +71,8 @@ class Gate:
             return
         try:
             await self._app(scope, receive, guarded)
+        except ClientDisconnect:
+            pass  # nobody is there to be answered
         except Exception as error:
             told = log.isEnabledFor(logging.INFO)
             log.error("%s %r failed: %r", request.method, scope["path"], error, exc_info=told)
