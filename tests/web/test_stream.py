@@ -73,7 +73,7 @@ def test_who_scrapes_metrics_does_not_watch(make_site: MakeSite) -> None:
     board = site.dashboard.sampler.board
     assert eventually(lambda: board.version == 1)
     assert site.visitor().get("metrics").status_code == 200
-    time.sleep(1)
+    time.sleep(0.6)
     assert board.version <= 2
 
 
