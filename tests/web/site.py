@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import threading
 import time
@@ -89,6 +90,13 @@ def eventually(condition: Callable[[], object], within: float = SOON) -> bool:
             return True
         time.sleep(0.02)
     return bool(condition())
+
+
+def messages(answer: httpx.Response) -> Iterator[dict[str, object]]:
+    """What a stream tells."""
+    for line in answer.iter_lines():
+        if line.startswith("data: "):
+            yield json.loads(line.removeprefix("data: "))
 
 
 def secrets_in(text: str) -> list[str]:

@@ -5,25 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
-import httpx
 import pytest
 
 import quorumlock as ql
 from quorumlock.lab.servers import Servers
+from quorumlock.web.api import LOOKS_MOST
 
 from .conftest import MakeSite
-from .site import Site, eventually, secrets_in
+from .site import Site, eventually, messages, secrets_in
 
 MakeServers = Callable[..., Servers]
 ALL = ("session", "overview", "locks", "nodes", "events", "lock?name=orders:1", "openapi.json")
-
-
-def messages(answer: httpx.Response) -> Iterator[dict[str, object]]:
-    for line in answer.iter_lines():
-        if line.startswith("data: "):
-            yield json.loads(line.removeprefix("data: "))
 
 
 def test_a_lock_is_told_with_its_holder(site: Site, locks: ql.Locker) -> None:
@@ -106,16 +102,6 @@ def test_a_page_is_told_what_changes(site: Site, locks: ql.Locker) -> None:
         assert gone["events"][0]["fence"] == lease.fence  # type: ignore[index]
 
 
-def test_a_stream_ends_with_the_session(make_site: MakeSite) -> None:
-    site = make_site(token="a token that is long enough")
-    page = site.page()
-    with page.stream("GET", "api/v1/stream") as answer:
-        told = messages(answer)
-        next(told)
-        assert page.post("logout").status_code == 200
-        assert sum(1 for _ in told) < 100, "and the loop ends"
-
-
 def test_what_the_dashboard_saw_itself_is_history(site: Site, locks: ql.Locker) -> None:
     def events() -> list[tuple[str, int]]:
         return [(one["what"], one["fence"]) for one in site.get("api/v1/events", name="a")["events"]]
@@ -145,15 +131,6 @@ def test_a_break_is_told_with_who(site: Site, locks: ql.Locker, caplog: pytest.L
     assert events[-1]["who"] == "dashboard@127.0.0.1"
     assert [one["what"] for one in site.get("api/v1/overview")["lost"]] == ["broken"]
     lease.release()
-
-
-def test_only_the_hold_that_was_seen_is_broken(site: Site, locks: ql.Locker) -> None:
-    with locks.lock("a") as lease:
-        for seen in (lease.fence - 1, 0):  # 0: nobody held it, when it was looked at
-            answer = site.page().post("api/v1/lock/break", json={"name": "a", "fence": seen})
-            assert answer.status_code == 409
-    answer = site.page().post("api/v1/lock/break", json={"name": "a", "fence": lease.fence})
-    assert answer.json()["broken"] is False, "a lock that is free is not broken"
 
 
 def test_nodes_in_quarantine_are_told(site: Site, locks: ql.Locker) -> None:
@@ -189,8 +166,9 @@ def test_without_a_majority_it_is_said_what_is_not_known(make_site: MakeSite, ma
         lease.release()
 
 
-def test_metrics_are_gauges_without_names(site: Site, locks: ql.Locker) -> None:
+def test_metrics_are_gauges_without_names(make_site: MakeSite, locks: ql.Locker) -> None:
     with locks.lock("orders:secret-name"):
+        site = make_site()
         assert eventually(lambda: "quorumlock_locks_held 1\n" in site.visitor().get("metrics").text)
         text = site.visitor().get("metrics").text
     assert "secret-name" not in text
@@ -199,6 +177,23 @@ def test_metrics_are_gauges_without_names(site: Site, locks: ql.Locker) -> None:
         assert line.startswith(("# HELP quorumlock_", "# TYPE quorumlock_", "quorumlock_"))
     names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
     assert len(names) == len(set(names)) >= 7
+
+
+def test_only_a_few_locks_are_looked_at_at_one_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = site.dashboard.sampler.source
+    inspect, at_work, most = source.inspect, threading.Semaphore(LOOKS_MOST), []
+
+    def inspected(name: str) -> ql.Inspection:
+        most.append(at_work.acquire(blocking=False))
+        time.sleep(0.05)
+        at_work.release()
+        return inspect(name)
+
+    monkeypatch.setattr(source, "inspect", inspected)
+    visitor = site.visitor()
+    with ThreadPoolExecutor(3 * LOOKS_MOST) as pool:
+        list(pool.map(lambda _: visitor.get("api/v1/lock", params={"name": "a"}), range(3 * LOOKS_MOST)))
+    assert most == [True] * 3 * LOOKS_MOST
 
 
 def test_nothing_is_sampled_while_nobody_looks(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,10 +215,3 @@ def test_nothing_is_sampled_while_nobody_looks(make_site: MakeSite, monkeypatch:
             break
     assert quiet == 20, "it goes on sampling for nobody"
     assert eventually(lambda: site.get("api/v1/locks") and board.version > last), "whoever comes is awaited"
-
-
-def test_a_lock_that_is_only_closed_may_be_opened(site: Site, locks: ql.Locker) -> None:
-    locks.lock("a", at_least=30).acquire().release()
-    assert site.page().post("api/v1/lock/break", json={"name": "a", "fence": 0}).json()["broken"]
-    with locks.lock("a", timeout=0):
-        pass

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import time
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from quorumlock.web import board as module
+from quorumlock.web.answers import dumped
 from quorumlock.web.board import Board, Sample
 from quorumlock.web.seen import Seen
 from quorumlock.web.timeline import MOST, holds
@@ -101,6 +105,8 @@ def test_a_journal_that_begins_later_is_believed_from_then_on() -> None:
     board.take(Sample(3.0, rows(row("a"), row("b", 2)), kept=None, problem="silent"))
     assert happened(board) == [("acquired", "a", 1), ("acquired", "b", 2)], "each once"
     assert board.kept
+    assert board.since(1)["full"], "pages forget what they were told before"
+    assert not board.since(2)["full"]
     assert [beat["acquired"] for beat in board.beats] == [0, 0, 0], "the past is no part of the rate"
 
 
@@ -162,6 +168,20 @@ def test_history_is_bounded(monkeypatch: Any) -> None:
     assert board.events[-1]["id"] == 40_000
 
 
+def test_what_was_written_once_is_not_written_again() -> None:
+    """All pages are told the same; only what time it is differs."""
+    now = 5.0
+    board = Board(lambda: now)
+    board.take(Sample(1.0, rows(row("a"))))
+    with mock.patch("quorumlock.web.board.dumped", wraps=dumped) as written:
+        first = json.loads(board.written(0))
+        now = 6.0
+        assert json.loads(board.written(0)) == first | {"now": 6.0} == board.since(0) | {"now": 6.0}
+        assert written.call_count == 1
+        board.take(Sample(2.0, rows(row("b"))))
+        assert [one["name"] for one in json.loads(board.written(0))["locks"]] == ["b"]
+
+
 def test_whoever_waits_for_news_is_woken() -> None:
     async def wait() -> list[bool]:
         board = Board()
@@ -188,6 +208,13 @@ def holder(fence: int, who: str = "h:1", since: float = 0.0) -> dict[str, Any]:
 def test_readers_whose_end_was_not_told_are_not_shown_for_ever() -> None:
     shared = [event("acquired", 1, 10, who, "read -") for who in ("h:1", "h:2", "h:3")]
     assert [one["end"] for one in holds(shared, ())] == ["ended"] * 3
+
+
+def test_readers_that_pile_up_hold_nobody_up() -> None:
+    many = [event("acquired", 1, at, f"h:{at}", "read -") for at in range(module.EVENTS_KEPT)]
+    began = time.monotonic()
+    assert len(holds(many, ())) == MOST
+    assert time.monotonic() - began < 2, "all pairs of them take ten seconds"
 
 
 def test_holds_follow_one_another() -> None:

@@ -232,6 +232,11 @@ def test_login_and_logout(make_site: MakeSite, visit: Open) -> None:
     page.keyboard.press("Enter")
     expect(page.locator(".live")).to_have_text("live")
     assert page.evaluate("document.cookie") == "", "no script sees the session"
+    page.route("**/logout", lambda route: route.abort())
+    page.get_by_role("button", name="Log out").click()
+    expect(page.locator("#problem")).to_contain_text("You are still logged in")
+    page.unroute("**/logout")
+    visitor.problems.clear()
     page.get_by_role("button", name="Log out").click()
     expect(page).to_have_url(f"{site.url}login")
     page.goto(site.url)
@@ -300,3 +305,66 @@ def test_who_waits_and_who_held_it_before(site: Site, locks: ql.Locker, visit: O
         done.set()
         waiter.join()
     expect(page.get_by_text("Nobody holds it.")).to_be_visible()
+
+
+REDRAWN = """async () => {
+    const { el, replace, table } = await import("./static/dom.js");
+    const box = el("div");
+    document.body.append(box);
+    const link = (key) => [el("a", { href: `#${key}` }, key)];
+    const draw = (...keys) => replace(box, table([["", ""]], keys.map(link), keys));
+    draw("a", "b", "c");
+    const chosen = box.querySelector("[href='#b']");
+    chosen.focus();
+    const seen = ["xab", "b", "bxa", "xyba", "acb", "bca", "bb"].map((keys) => {
+        draw(...keys);
+        return [keys, box.querySelector("tbody").textContent, document.activeElement === chosen];
+    });
+    box.remove();
+    return seen;
+}"""
+
+
+def test_focus_and_selection_stay_while_everything_changes(site: Site, locks: ql.Locker, visit: Open) -> None:
+    with locks.lock("orders:1") as lease:
+        page = visit(site).go()
+        age, link = (page.locator(f"tr[data-key='orders:1'] {part}").last for part in (".number", "a"))
+        link.focus()
+        expect(age).not_to_have_text(age.inner_text())
+        expect(link).to_be_focused()
+        page.keyboard.press("Enter")
+        fence, age = page.locator(".facts dd .mono").last, page.locator(".facts dd").nth(1)
+        expect(fence).to_have_text(str(lease.fence))
+        fence.evaluate("(element) => getSelection().selectAllChildren(element)")
+        expect(age).not_to_have_text(age.inner_text())
+        assert page.evaluate("getSelection().toString()") == str(lease.fence)
+        for keys, drawn, focused in page.evaluate(REDRAWN):  # rows come, go and move around the one with the focus
+            assert (drawn, focused) == (keys, True)
+
+
+def test_screen_readers_and_phones_find_everything(site: Site, locks: ql.Locker, visit: Open) -> None:
+    leases = [locks.lock(name).acquire() for name in ("a", "b")]
+    page = visit(site, viewport={"width": 360, "height": 740}).go("#/__defineGetter__")  # no page of ours
+    expect(page.get_by_role("img", name="Held and waiting: 2 and 0 now")).to_be_visible()
+    page.evaluate("location.hash = '#/constructor'")
+    expect(page.locator(".tile")).to_have_count(5)
+    page.get_by_role("link", name="Locks").click()
+    rows = page.locator(".list-row:visible .col-name")
+    expect(rows).to_have_text(["a", "b"])
+    page.get_by_label("Sort").select_option("Name ↓")
+    expect(rows).to_have_text(["b", "a"])
+    page.set_viewport_size({"width": 1000, "height": 740})
+    heads = page.get_by_role("grid").get_by_role("columnheader")
+    expect(heads).to_have_count(7)
+    page.get_by_role("grid").press("End")
+    heads.get_by_role("button", name="Name").press("Enter")
+    expect(rows).to_have_text(["a", "b"])
+    page.get_by_role("grid").press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("a")
+    page.get_by_role("button", name="Break…").click()
+    page.keyboard.press("/")  # searches, but not while something is asked
+    assert page.evaluate("location.hash") == "#/lock/a"
+    page.evaluate("location.hash = '#/locks'")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    for lease in leases:
+        lease.release()

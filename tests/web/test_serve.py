@@ -13,8 +13,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+import redis
 
 import quorumlock as ql
+from quorumlock.cli.serve import token
+from quorumlock.lab.servers import Servers
 
 from ..cli.tools import complaint, quorumlock
 from .site import TOKEN
@@ -56,9 +59,24 @@ def test_a_short_token_is_refused_and_not_repeated() -> None:
     assert "hunter2" not in said
 
 
+@pytest.mark.parametrize("given", ["", " \n"])
+def test_a_token_that_was_not_filled_in_is_refused(given: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(given)
+    for path in (None, str(tmp_path / "token")):
+        with pytest.raises(ql.ConfigurationError, match="is empty"):
+            token(path, {"QUORUMLOCK_WEB_TOKEN": given})
+    assert token(None, {}) is None
+    assert token(None, {"QUORUMLOCK_WEB_TOKEN": f"{TOKEN}\n"}) == TOKEN, "an end of line is no part of it"
+
+
+def test_a_token_that_no_header_can_have_is_refused() -> None:
+    assert "ASCII" in complaint(quorumlock("serve", env={"QUORUMLOCK_WEB_TOKEN": "zwölf Boxkämpfer jagen"}), 64)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
+        ("--host", f"{'a' * 70}.x"),
         ("--token", TOKEN),
         ("--token-file", "/nowhere/token"),
         ("--root-path", "locks"),
@@ -67,7 +85,7 @@ def test_a_short_token_is_refused_and_not_repeated() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...]) -> None:
-    complaint(quorumlock("serve", *arguments), 64)
+    complaint(quorumlock("serve", *arguments, env={"QUORUMLOCK_WEB_TOKEN": TOKEN}), 64)
 
 
 def test_a_port_that_is_taken_is_named() -> None:
@@ -106,6 +124,31 @@ def test_the_token_comes_from_a_file_and_is_told_to_nobody(url: str, tmp_path: P
         assert TOKEN not in out + err
         assert "'a', held by" in err, "who broke what is told in any case"
         assert "dashboard@127.0.0.1" in err
+
+
+@pytest.mark.live
+def test_a_break_does_not_cut_a_journal_that_others_keep_longer() -> None:
+    with Servers(1) as servers, redis.Redis.from_url(servers.urls[0]) as client, client.pipeline() as many:
+        for n in range(10_500):
+            noted = {"what": "acquired", "name": "other", "fence": n, "by": f"{n:014}@host:1", "detail": "mutex - "}
+            many.xadd("ql:journal", noted)
+        many.execute()
+        with (
+            serving("--allow-break", url=servers.urls[0], QUORUMLOCK_WEB_TOKEN=TOKEN) as (_, address),
+            ql.connect(servers.urls) as locks,
+        ):
+            lease = locks.lock("stuck", keep=False).acquire()
+            with httpx.Client(base_url=address, headers={"authorization": f"Bearer {TOKEN}"}) as program:
+                assert program.get("api/v1/overview").json()["journal"]
+                assert program.post("api/v1/lock/break", json={"name": "stuck"}).json()["broken"]
+            lease.release()
+        assert client.xlen("ql:journal") == 10_501
+
+
+def test_it_warns_where_others_come_and_no_token_is_asked_for(url: str) -> None:
+    with serving("--root-path", "/locks", "--allow-break", url=url) as (process, _):
+        process.terminate()
+        assert "no access token" in process.communicate(timeout=30)[1]
 
 
 def test_commands_that_do_not_serve_import_nothing_of_it() -> None:

@@ -11,9 +11,6 @@ from ..errors import ConfigurationError
 from .output import EX_OK
 from .parsing import add_fleet_options
 
-JOURNAL = 10_000
-"""Entries to keep, where others keep a journal and nobody told us how long it is."""
-
 EPILOG = """\
 examples:
   quorumlock serve                        for this machine: http://127.0.0.1:8731/
@@ -22,7 +19,8 @@ examples:
 
 Without an access token it listens on loopback alone. The token comes from
 QUORUMLOCK_WEB_TOKEN or a file, never from the command line, which others see.
-Put a proxy with TLS in front of it, and --root-path if that gives it a path.
+Put a proxy with TLS in front of it: --trusted-proxy with its address, and
+--root-path if that gives it a path.
 """
 
 
@@ -43,6 +41,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--root-path", default="", metavar="PATH", help="where a proxy puts it, as /locks")
     parser.add_argument(
+        "--trusted-proxy",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="a proxy whose X-Forwarded-For and -Proto are believed; may repeat",
+    )
+    parser.add_argument(
         "--every", type=float, default=1.0, metavar="SECONDS", help="between two looks at the fleet (default: 1)"
     )
     parser.add_argument(
@@ -57,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     import quorumlock
 
-    from ..web.settings import WebSettings
+    from ..options import JOURNAL_MOST
+    from ..web.settings import WebSettings, network
 
     settings = WebSettings(
         host=arguments.host,
@@ -66,6 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         allow_break=arguments.allow_break,
         allowed_hosts=frozenset(name.lower() for name in arguments.allowed_host),
         root_path=arguments.root_path.rstrip("/"),
+        trusted_proxies=tuple(map(network, arguments.trusted_proxy)),
         every=arguments.every,
     )
     try:
@@ -79,21 +86,26 @@ def run(arguments: argparse.Namespace) -> int:
         settings = dataclasses.replace(settings, port=ear.getsockname()[1])
         breaker, chosen = None, found(arguments)
         if settings.allow_break and "journal" not in chosen.options:
+            # How long a journal others keep, nobody told us: as the longest that there may be, ours cuts none.
             breaker = stack.enter_context(
-                quorumlock.connect(chosen.values.get("url"), **chosen.options, journal=JOURNAL)
+                quorumlock.connect(chosen.values.get("url"), **chosen.options, journal=JOURNAL_MOST)
             )
         serve(locks, breaker, settings, ear, verbose=arguments.verbose > 0)
     return EX_OK
 
 
 def token(path: str | None, environment: Mapping[str, str]) -> str | None:
-    """The access token, from a file or the environment; None: there is none."""
+    """The access token, from a file or the environment; None: there is none. An empty one was meant to be one."""
     if path is None:
-        return environment.get("QUORUMLOCK_WEB_TOKEN") or None
-    try:
-        read = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"the token file cannot be read: {error}") from error
-    if not read:
-        raise ConfigurationError(f"the token file {path} is empty")
-    return read
+        source, read = "QUORUMLOCK_WEB_TOKEN", environment.get("QUORUMLOCK_WEB_TOKEN")
+        if read is None:
+            return None
+    else:
+        source = f"the token file {path}"
+        try:
+            read = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"the token file cannot be read: {error}") from error
+    if not read.strip():
+        raise ConfigurationError(f"{source} is empty: put a token into it, or leave it out")
+    return read.strip()

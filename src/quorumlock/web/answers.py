@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
+
+from . import patience
 
 BODY_MOST = 16 * 1024
 
@@ -33,12 +36,17 @@ def answer(what: object, status: int = 200, headers: Mapping[str, str] | None = 
 
 
 async def body(request: Request) -> bytes:
-    """All of it, if it is small."""
+    """All of it, if it is small, and comes to an end."""
     read = b""
-    async for piece in request.stream():
-        read += piece
-        if len(read) > BODY_MOST:
-            raise Refusal(413, f"more than {BODY_MOST} bytes")
+    try:
+        async with asyncio.timeout(patience.ASKING):
+            async for piece in request.stream():
+                read += piece
+                if len(read) > BODY_MOST:
+                    raise Refusal(413, f"more than {BODY_MOST} bytes")
+    except TimeoutError:
+        late = f"the body did not come to an end within {patience.ASKING:g} seconds"
+        raise Refusal(408, late, {"connection": "close"}) from None
     return read
 
 

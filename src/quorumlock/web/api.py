@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .. import ConfigurationError, LockError, NoQuorum, __version__
+from .. import ConfigurationError, LockError, __version__
 from . import timeline, view
 from .answers import Refusal, answer, json_body
 from .board import LOST
 from .parameters import Text, Whole, read
+from .proxy import client
 from .sampler import in_thread
 
 if TYPE_CHECKING:
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
     from .settings import WebSettings
     from .visitors import Visitors
 
+T = TypeVar("T")
+
+LOOKS_MOST = 8
+"""Locks that are asked for by name at one time: each takes a thread, and a round to the fleet."""
 SORTS = ("name", "state", "who", "since", "fence", "waiting")
 STATES = ("held", "shared", "closed", "contested")
 WHAT = ("acquired", "released", "ended", "expired", "broken", "refused")
@@ -48,6 +55,7 @@ class Api:
 
     def __init__(self, sampler: Sampler, settings: WebSettings, visitors: Visitors) -> None:
         self._sampler, self._settings, self._visitors = sampler, settings, visitors
+        self._looks = asyncio.Semaphore(LOOKS_MOST)
 
     async def session(self, request: Request) -> Response:
         """What this visitor may do, and the CSRF token for it."""
@@ -101,8 +109,8 @@ class Api:
         """One lock, asked of every node now, with what is known of its past."""
         name = read(LOCK, request.query_params)["name"]
         board = await self._sampler.fresh()
-        found = view.lock(await self._looked_at(name))
-        events = timeline.of_lock(board.events, name)
+        found = await self._looked_at(name)
+        events = [event for event in board.events if event["name"] == name]
         told = {
             **_heading(board),
             "lock": found,
@@ -138,32 +146,49 @@ class Api:
         if not isinstance(name, str) or not name or set(said) - {"name", "fence"}:
             raise Refusal(400, 'the body must be {"name": …, "fence": …}')
         if fence is not None and (not isinstance(fence, int) or isinstance(fence, bool)):
-            raise Refusal(400, "fence must be an integer, 0 if nobody held it; or null: whoever holds it")
-        found = view.lock(await self._looked_at(name))
+            raise Refusal(400, "fence must be what was seen: an integer, 0 for nobody, null for who has none")
+        found = await self._looked_at(name)
         if found["state"] == "free":
             return answer({"broken": False, "was": found})
-        if fence is not None and fence not in ([holder["fence"] for holder in found["holders"]] or [0]):
-            raise Refusal(409, "by now somebody else holds it: look again")
-        by = f"dashboard@{request.client.host if request.client else '?'}"
-        first = found["holders"][0]["fence"] if found["holders"] else None
+        must_be_seen(said, found)
+        by = f"dashboard@{client(request)}"
+        told = f"{by} via {request.scope['via']}" if "via" in request.scope else by
+        board = self._sampler.board
+
+        def work() -> None:
+            must_be_seen(said, view.lock(self._sampler.source.inspect(name)))  # as late as it can be
+            self._sampler.source.break_(name, journalled=board.kept)
+
         try:
-            with self._sampler.board.breaking(name, first, by):
-                kept = self._sampler.board.kept
-                await in_thread(by, lambda: self._sampler.source.break_(name, journalled=kept))
-        except NoQuorum as error:
-            raise Refusal(503, str(error)) from None
+            with board.breaking(name, found["holders"][0]["fence"] if found["holders"] else None, by):
+                await self._done(by, work)
+        except Refusal as refusal:
+            if refusal.status != 409:
+                log.warning("%s failed to break %r, or broke it on some nodes: %r", told, name, refusal.reason)
+            raise
         holders = ", ".join(holder["who"] for holder in found["holders"])
-        log.warning("%r, held by %s, was broken by %s", name, holders or "nobody", by)
+        log.warning("%r, held by %r, was broken by %s", name, holders or "nobody", told)
         self._sampler.hurry()
         return answer({"broken": True, "was": found})
 
-    async def _looked_at(self, name: str) -> Any:
+    async def _looked_at(self, name: str) -> view.Json:
+        async with self._looks:
+            return view.lock(await self._done("dashboard", lambda: self._sampler.source.inspect(name)))
+
+    async def _done(self, who: str, work: Callable[[], T]) -> T:
+        """Asks the fleet for something; what goes wrong there is no mistake of ours."""
         try:
-            return await in_thread("dashboard", lambda: self._sampler.source.inspect(name))
+            return await in_thread(who, work)
         except ConfigurationError as error:
             raise Refusal(400, str(error)) from None
-        except LockError as error:
+        except (LockError, OSError) as error:
             raise Refusal(503, str(error)) from None
+
+
+def must_be_seen(said: view.Json, found: view.Json) -> None:
+    """Whoever says which hold was seen breaks no other."""
+    if "fence" in said and said["fence"] not in ([holder["fence"] for holder in found["holders"]] or [0]):
+        raise Refusal(409, "by now somebody else holds it: look again")
 
 
 def _heading(board: Any) -> dict[str, Any]:

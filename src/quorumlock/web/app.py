@@ -65,7 +65,7 @@ class Dashboard:
                 Route("/metrics", Metrics(self.sampler).told),
                 Mount("/static", _Files(directory=FILES)),
             ],
-            exception_handlers={Refusal: _refused, HTTPException: _no_such},
+            exception_handlers={Refusal: _refused, HTTPException: _no_such, Exception: _failed},
             lifespan=lifespan,
         )
         app.router.redirect_slashes = False
@@ -87,6 +87,11 @@ class _Files(StaticFiles):
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal)
     return error.response()
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """A mistake of our own; `Gate` tells the log."""
+    return answer({"error": "the dashboard made a mistake; its log has more"}, 500)
 
 
 async def _no_such(request: Request, error: Exception) -> Response:

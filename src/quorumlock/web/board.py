@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import view
+from .answers import dumped
 from .seen import Seen, noticed
 from .view import Json
 
@@ -50,6 +51,8 @@ class Board:
         self.started = clock()
         self.at = 0.0
         self.rows: dict[str, Json] = {}
+        self.known = False
+        """Were locks learnt with the last look? If not, they are from before."""
         self.cut = False
         self.kept = False
         self.problem = ""
@@ -64,18 +67,24 @@ class Board:
         self._told: list[Seen] = []
         """What visitors did since the last sample."""
         self._news = asyncio.Event()
-        self._sent: tuple[tuple[int, int], Json] | None = None
+        self._written: dict[int, str] = {}
+        """What changed since some versions, as text, for all pages that ask for the same."""
+        self._switched = 0
+        """The version with which a journal began, or ended."""
 
     def take(self, sample: Sample) -> None:
         """Puts a sample onto the board."""
         past = self.version == 0
         self.version += 1
+        self._written.clear()
         self.at, self.problem = sample.at, sample.problem
         if sample.kept is not None and sample.kept is not self.kept:
             self.kept = past = sample.kept
             self._events.clear()  # what the journal tells is not told twice
+            self._switched = self.version
         happened = [*self._told, *sample.entries]
         self._told.clear()
+        self.known = sample.rows is not None
         if sample.rows is not None:
             if not self.kept:
                 happened += [
@@ -127,15 +136,12 @@ class Board:
 
     def since(self, version: int) -> Json:
         """What changed after a version; everything, for 0 and for versions that are too long ago."""
-        if self._sent is not None and self._sent[0] == (version, self.version):
-            return self._sent[1] | {"now": self._clock()}
         oldest_gone = self._gone[0][0] if len(self._gone) == GONE_KEPT else 0
-        full = version <= 0 or version < oldest_gone or version > self.version
+        full = version <= 0 or version < max(oldest_gone, self._switched) or version > self.version
         gone = {name for at, name in self._gone if at > version and name not in self.rows}
-        told = {
+        return {
             "version": self.version,
             "full": full,
-            "now": self._clock(),
             "started": self.started,
             "journal": self.kept,
             "problem": self.problem,
@@ -147,8 +153,13 @@ class Board:
             "events": [event for at, event in self._events if full or at > version][-EVENTS_SENT:],
             "rates": self.rates(),
         }
-        self._sent = ((version, self.version), told)
-        return told
+
+    def written(self, version: int) -> str:
+        """The same as text; only what time it is is not remembered."""
+        text = self._written.get(version) or dumped(self.since(version))[1:]
+        if version in (0, self.version - 1):  # what new pages ask for, and those that keep up
+            self._written[version] = text
+        return f'{{"now":{self._clock()!r},{text}'
 
     def rates(self, window: float = 60.0) -> Json:
         """Events a second, in the last minute; None before anything can be said."""

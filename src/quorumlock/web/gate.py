@@ -3,20 +3,23 @@
 1. Every answer forbids foreign scripts, frames, sniffing and referrers.
 2. The header Host must be a name of this server (DNS rebinding).
 3. Where there is an access token: a session, or `Authorization: Bearer`.
-4. A change must come from a page of ours: its Origin is the Host, and it knows the CSRF token of its session.
+4. What is no page must not be asked for by a page of another site: nobody would read it, and still it costs.
+5. A change must come from a page of ours: its Origin is the Host, and it knows the CSRF token of its session.
    Who gives the access token itself needs no CSRF token: a browser never sends that by itself.
 """
 
 from __future__ import annotations
 
+import logging
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .answers import Refusal
+from .proxy import client, unveiled
 from .settings import WebSettings
 from .visitors import Visitors
 
@@ -30,9 +33,13 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
+log = logging.getLogger("quorumlock.web")
+
 SAFE = ("GET", "HEAD", "OPTIONS")
 OPEN = ("/login", "/static/")
 """What is seen before a token is given: nothing in there is about locks."""
+OURS = ("same-origin", "none")
+"""What browsers say of a request that no other site has made them send."""
 
 
 class Gate:
@@ -62,13 +69,20 @@ class Gate:
             else:
                 await refusal.response()(scope, receive, guarded)
             return
-        await self._app(scope, receive, guarded)
+        try:
+            await self._app(scope, receive, guarded)
+        except ClientDisconnect:
+            pass  # nobody is there to be answered
+        except Exception as error:
+            told = log.isEnabledFor(logging.INFO)
+            log.error("%s %r failed: %r", request.method, scope["path"], error, exc_info=told)
 
     def _placed(self, scope: Scope) -> Scope:
         """Behind a proxy that leaves the path as it is, and behind one that takes the root path away."""
         root = self._settings.root_path
         path = scope["path"]
         inside = path.startswith(f"{root}/")
+        scope = unveiled(scope, self._settings.trusted_proxies)
         return {**scope, "root_path": root, "path": path if inside else root + path, "state": {}}
 
     def _path(self, request: Request) -> str:
@@ -82,7 +96,11 @@ class Gate:
         session = session if self._visitors.known(session) else ""
         request.state.session = session
         told = self._told(request)
-        if self._visitors.closed and not told and not session and not self._path(request).startswith(OPEN):
+        path = self._path(request)
+        foreign = request.headers.get("sec-fetch-site", "none") not in OURS
+        if foreign and (request.method not in SAFE or (path != "/" and not path.startswith(OPEN))):
+            raise Refusal(403, "the request comes from another site")
+        if self._visitors.closed and not told and not session and not path.startswith(OPEN):
             raise Refusal(401, "an access token is needed: log in, or send it as a Bearer", _BEARER)
         if request.method not in SAFE:
             self._must_be_meant(request, host, session, told)
@@ -99,8 +117,6 @@ class Gate:
         origin = request.headers.get("origin")
         if origin is not None and _netloc(origin) != host.lower():
             raise Refusal(403, "the request comes from another site")
-        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            raise Refusal(403, "the request comes from another site")
         if told:
             return
         if origin is None:
@@ -113,13 +129,14 @@ class Gate:
 
 def judge(visitors: Visitors, request: Request, token: str) -> None:
     """Refuses a wrong access token, and every token of who guessed too often."""
-    client = request.client.host if request.client else "?"
-    if wait := visitors.attempts.wait(client):
+    who = client(request)
+    if wait := visitors.attempts.wait(who):
         seconds = int(wait) + 1
         raise Refusal(429, f"too many wrong tokens: again in {seconds} seconds", {"retry-after": str(seconds)})
     if not visitors.proves(token):
-        visitors.attempts.failed(client)
+        visitors.attempts.failed(who)
         raise Refusal(401, "this is not the access token", _BEARER)
+    visitors.attempts.proved(who)
 
 
 def _netloc(origin: str) -> str | None:

@@ -19,7 +19,7 @@ class Metrics:
         self._sampler = sampler
 
     async def told(self, request: Request) -> Response:
-        board = await self._sampler.fresh()
+        board = await self._sampler.fresh(watching=False)
         return Response(written(board), 200, {"cache-control": "no-store"}, FORMAT)
 
 
@@ -27,8 +27,8 @@ def written(board: Board) -> str:
     """All gauges, each with a line about what it is."""
     waiting = sum(row["waiting"] for row in board.rows.values())
     gauges: list[tuple[str, str, list[tuple[str, float]]]] = [
-        ("locks_held", "Locks that are held, shared or closed.", [("", len(board.rows))]),
-        ("locks_waiting", "Clients that wait for a lock.", [("", waiting)]),
+        ("locks_held", "Locks that are held, shared or closed.", [("", len(board.rows))] if board.known else []),
+        ("locks_waiting", "Clients that wait for a lock.", [("", waiting)] if board.known else []),
         ("sample_failed", "1 if the last look did not learn everything.", [("", int(bool(board.problem)))]),
         ("sample_timestamp_seconds", "When the fleet was last looked at.", [("", board.at)]),
         (

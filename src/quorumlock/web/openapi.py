@@ -15,6 +15,7 @@ REASONS = {
     400: "a parameter or the body makes no sense",
     401: "an access token is needed, or this is not it",
     403: "not allowed: another site asks, the CSRF token is missing, or breaking was not allowed",
+    408: "the body did not come to an end",
     409: "by now somebody else holds the lock",
     413: f"more than {BODY_MOST} bytes",
     415: "the body is not application/json",
@@ -22,7 +23,7 @@ REASONS = {
     429: "too many wrong access tokens",
     503: "no majority of nodes answers, or too many pages are open",
 }
-ALWAYS = (401, 421, 429)
+ALWAYS = (401, 403, 421, 429)
 
 
 def document(settings: WebSettings) -> dict[str, Any]:
@@ -126,5 +127,5 @@ def _break() -> dict[str, Any]:
             }
         ],
         "requestBody": {"required": True, "content": {"application/json": {"schema": ref("Break")}}},
-        "responses": {**_told(ref("Broken")), **_refusals(400, 403, 409, 413, 415, 503)},
+        "responses": {**_told(ref("Broken")), **_refusals(400, 408, 409, 413, 415, 503)},
     }

@@ -116,7 +116,7 @@ SCHEMAS: dict[str, Schema] = {
             "name": {"type": "string", "minLength": 1, "maxLength": 1024},
             "fence": {
                 **FENCE,
-                "description": "refuse if another one holds it by now; 0: if anybody does",
+                "description": "as it was seen, 0 for nobody, null for who has none: no other is broken",
             },
         },
         "required": ["name"],

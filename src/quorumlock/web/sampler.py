@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from .board import Board
+from .board import Board, Sample
 
 if TYPE_CHECKING:
     from .source import Source
@@ -68,9 +68,10 @@ class Sampler:
         finally:
             self.watchers -= 1
 
-    async def fresh(self) -> Board:
-        """The board; if it is old, as soon as it is not."""
-        self._asked_at = time.monotonic()
+    async def fresh(self, *, watching: bool = True) -> Board:
+        """The board; if it is old, as soon as it is not. `watching`: whoever asks may soon ask again."""
+        if watching:
+            self._asked_at = time.monotonic()
         if time.time() - self.board.at > max(2.0, 2 * self._pace()):
             version = self.board.version
             self._asked.set()
@@ -86,9 +87,11 @@ class Sampler:
             began = time.monotonic()
             try:
                 self.board.take(await asyncio.to_thread(self.source.sample))
-            except Exception:
-                # Locks and nodes are not to blame; whoever watches sees that nothing moves, and the log says why.
-                log.exception("the dashboard could not look at the fleet")
+            except Exception as error:  # locks and nodes are not to blame
+                problem = f"the dashboard itself failed ({type(error).__name__}); its log has more"
+                if problem != self.board.problem:  # once, and not with every look
+                    log.exception("the dashboard could not look at the fleet")
+                self.board.take(Sample(time.time(), kept=None, problem=problem))
             self._took = time.monotonic() - began
             await self._rest(began)
 

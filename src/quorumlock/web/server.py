@@ -14,7 +14,10 @@ import uvicorn
 from .. import Locker
 from ..errors import ConfigurationError
 from .app import Dashboard
+from .patience import Patient
 from .settings import WebSettings
+
+log = logging.getLogger("quorumlock.web")
 
 
 class Server(uvicorn.Server):
@@ -28,6 +31,8 @@ class Server(uvicorn.Server):
                 log_level="info" if verbose else "error",
                 access_log=verbose,
                 server_header=False,
+                proxy_headers=False,  # `proxy.py` believes who was named, and nobody else
+                http=Patient,
                 ws="none",
                 timeout_graceful_shutdown=3,
                 limit_concurrency=500,
@@ -49,7 +54,7 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         ear = socket.create_server((host, port), family=family, backlog=128)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a label of no name, or of an endless one
         raise ConfigurationError(f"cannot listen on {host}:{port}: {error}") from error
     # asyncio does not do it for sockets that do not say "TCP" themselves; without it each answer takes 40 ms.
     ear.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -63,7 +68,10 @@ def serve(
     if verbose:
         logging.basicConfig(level=logging.INFO)
     else:
-        logging.getLogger("quorumlock.web").addHandler(_told_on_stderr())
+        log.addHandler(_told_on_stderr())
+    if settings.exposed:
+        may = "sees all locks, and may break them" if settings.allow_break else "sees all locks"
+        log.warning("there is no access token: whoever can reach the proxy in front of it %s", may)
     asyncio.run(_serve(Server(Dashboard(locker, settings, breaker), verbose=verbose), settings, ear))
 
 

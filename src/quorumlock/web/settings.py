@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from ..errors import ConfigurationError
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
 TOKEN_LEAST = 16
 """Characters of an access token; attempts are limited, and still a short one can be guessed."""
 
@@ -22,6 +24,8 @@ class WebSettings:
     allow_break: bool = False
     allowed_hosts: frozenset[str] = frozenset()
     root_path: str = ""
+    trusted_proxies: tuple[Network, ...] = ()
+    """Who may say for whom it asks."""
     every: float = 1.0
     """Seconds between two samples while somebody looks."""
 
@@ -31,6 +35,8 @@ class WebSettings:
                 f"the access token has {len(self.token)} characters; at least {TOKEN_LEAST} are needed "
                 '(python -c "import secrets; print(secrets.token_urlsafe())" makes one)'
             )
+        if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
+            raise ConfigurationError("the access token must be printable ASCII: a header can have nothing else")
         if self.token is None and not loopback(self.host):
             raise ConfigurationError(
                 f"without an access token the dashboard is for this machine alone, not for {self.host}: "
@@ -42,6 +48,11 @@ class WebSettings:
             raise ConfigurationError(f"--port {self.port} must be within 0 and 65535; 0 takes a free one")
         if not 0.1 <= self.every <= 3600:
             raise ConfigurationError(f"--every {self.every:g} must be within 0.1 and 3600 seconds")
+
+    @property
+    def exposed(self) -> bool:
+        """Do others come, through a proxy, and nobody asks them for a token?"""
+        return self.token is None and bool(self.allowed_hosts or self.root_path or self.trusted_proxies)
 
     @property
     def cookie(self) -> str:
@@ -64,6 +75,14 @@ def bare(host: str) -> str:
     """Without port and brackets."""
     found = re.fullmatch(r"\[([0-9a-fA-F:.]+)\](?::\d+)?|([^:\[\]]+)(?::\d+)?", host)
     return (found[1] or found[2]).lower() if found else host.lower()
+
+
+def network(text: str) -> Network:
+    """An address, or many of them, as `10.0.0.0/24`."""
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise ConfigurationError(f"--trusted-proxy {text!r} is no address: say 10.0.0.7 or 10.0.0.0/24") from None
 
 
 def address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from .view import Json
 
 MOST = 200
+EVENTS_MOST = 500
+"""Worth looking at, for so many holds: each is compared with all that are open."""
 ENDS = ("released", "expired", "broken", "ended")
 
 
@@ -20,7 +21,7 @@ def holds(events: Iterable[Json], holders: Iterable[Json]) -> list[Json]:
     """
     told: list[Json] = []
     open_: list[Json] = []
-    for event in events:
+    for event in list(events)[-EVENTS_MOST:]:
         if _nobodys(event):
             continue
         if event["what"] == "acquired":
@@ -77,7 +78,3 @@ def _same(one: Json, other: Json) -> bool:
 def _close(open_: list[Json], hold: Json, at: float | None, end: str) -> None:
     hold["until"], hold["end"] = at, end
     open_[:] = [one for one in open_ if one is not hold]
-
-
-def of_lock(events: Iterable[Json], name: str) -> list[Any]:
-    return [event for event in events if event["name"] == name]

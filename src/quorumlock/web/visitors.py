@@ -8,15 +8,21 @@ import secrets
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 SESSION_LIFE = 12 * 3600.0
 SESSIONS_MOST = 1000
+CLIENTS_MOST = 1000
+PROVED_LIFE = 24 * 3600.0
 
 
 class Attempts:
     """Limits wrong guesses: of each client, and of all together, in a window of time.
 
-    Behind a proxy all clients may have one address; then all of them wait. Sessions that are open go on.
+    Who has proved the token of late is not kept out by guesses from elsewhere. Behind a proxy that is not trusted
+    all clients have one address; then all of them wait. Sessions that are open go on.
     """
 
     def __init__(
@@ -25,23 +31,34 @@ class Attempts:
         self._clock, self._each, self._window = clock, each, window
         self._all: deque[float] = deque(maxlen=together)
         self._clients: OrderedDict[str, deque[float]] = OrderedDict()
+        self._proved: OrderedDict[str, float] = OrderedDict()
 
     def wait(self, client: str) -> float:
         """Seconds until this client may try again; 0: now."""
         known = self._clients.get(client)
-        return max(self._left(known) if known else 0.0, self._left(self._all))
+        trusted = self._proved.get(client, -PROVED_LIFE) > self._clock() - PROVED_LIFE
+        return max(self._left(known) if known else 0.0, 0.0 if trusted else self._left(self._all))
 
     def failed(self, client: str) -> None:
         now = self._clock()
         self._all.append(now)
         self._clients.setdefault(client, deque(maxlen=self._each)).append(now)
-        self._clients.move_to_end(client)
-        while len(self._clients) > 1000:  # the limit for all together holds, whatever is forgotten
-            self._clients.popitem(last=False)
+        _newest(self._clients, client)  # the limit for all together holds, whatever is forgotten
+
+    def proved(self, client: str) -> None:
+        self._proved[client] = self._clock()
+        _newest(self._proved, client)
 
     def _left(self, times: deque[float]) -> float:
         full = len(times) == times.maxlen
         return max(0.0, times[0] + self._window - self._clock()) if full else 0.0
+
+
+def _newest(known: OrderedDict[str, T], client: str) -> None:
+    """Moves one to the end, and forgets the oldest."""
+    known.move_to_end(client)
+    while len(known) > CLIENTS_MOST:
+        known.popitem(last=False)
 
 
 class Visitors:

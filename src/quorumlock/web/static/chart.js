@@ -30,10 +30,10 @@ export function sparkline(values, { width = 160, height = 28, label = "" } = {})
 }
 
 /** Several numbers over time, as areas and lines with one scale; `lines`: [[key, class]]. */
-export function course(beats, lines, width, height = 150) {
+export function course(beats, lines, width, label, height = 150) {
   const left = 34;
   const bottom = 18;
-  const drawing = svg("svg", { class: "course", width, height, viewBox: `0 0 ${width} ${height}`, role: "img" });
+  const drawing = svg("svg", { class: "course", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   if (beats.length < 2) return drawing;
   const from = beats[0].at;
   const until = beats[beats.length - 1].at;

@@ -25,11 +25,47 @@ export function put(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Puts other children in; focus stays where it was if an element with the same id comes back. */
+/**
+ * Makes the children of an element like these, and changes only what differs: focus and selection stay. What has a
+ * `data-key` is known by it, all else by its place. Listeners of what stays are not replaced.
+ */
 export function replace(element, ...children) {
-  const focused = element.contains(document.activeElement) ? document.activeElement.id : "";
-  element.replaceChildren(...children.flat().filter((child) => child));
-  if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+  const focused = element.contains(document.activeElement) ? document.activeElement : null;
+  adopt(element, children.flat().filter((child) => child));
+  if (focused?.isConnected) focused.focus({ preventScroll: true }); // it was moved
+}
+
+function adopt(element, wanted) {
+  const before = named([...element.childNodes]);
+  const after = named(wanted);
+  for (const [name, child] of before) if (!after.has(name)) child.remove(); // first: what stays need not move then
+  let place = element.firstChild;
+  for (const [name, child] of after) {
+    const kept = before.get(name);
+    if (kept) resemble(kept, child);
+    if (kept && kept === place) place = place.nextSibling;
+    else element.insertBefore(kept ?? child, place);
+  }
+}
+
+function named(children) {
+  const found = new Map();
+  children.forEach((child, at) => {
+    let name = child.dataset?.key === undefined ? `${child.nodeName} ${at}` : `key ${child.dataset.key}`;
+    while (found.has(name)) name += " again";
+    found.set(name, child);
+  });
+  return found;
+}
+
+function resemble(kept, wanted) {
+  if (kept.nodeType === Node.TEXT_NODE) {
+    put(kept, wanted.data);
+    return;
+  }
+  for (const { name } of [...kept.attributes]) if (!wanted.hasAttribute(name)) kept.removeAttribute(name);
+  for (const { name, value } of wanted.attributes) if (kept.getAttribute(name) !== value) kept.setAttribute(name, value);
+  adopt(kept, [...wanted.childNodes]);
 }
 
 /** A name or note: cut where there is no room, whole in its title. */
@@ -57,8 +93,8 @@ export function panel(title, ...children) {
   return el("section", { class: "panel" }, el("h2", null, title), ...children);
 }
 
-/** A table whose cells are text or elements; columns are [title, class]. */
-export function table(columns, rows) {
+/** A table whose cells are text or elements; columns are [title, class], `keys` what rows are known by. */
+export function table(columns, rows, keys = []) {
   return el(
     "div",
     { class: "scroll" },
@@ -69,7 +105,7 @@ export function table(columns, rows) {
       el(
         "tbody",
         null,
-        rows.map((cells) => el("tr", null, cells.map((cell, at) => el("td", { class: columns[at][1] }, cell)))),
+        rows.map((cells, row) => el("tr", { "data-key": keys[row] }, cells.map((cell, at) => el("td", { class: columns[at][1] }, cell)))),
       ),
     ),
   );

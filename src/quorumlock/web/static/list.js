@@ -5,12 +5,14 @@ import { el } from "./dom.js";
 const SPARE = 6;
 
 /**
- * `columns`: [{key, title, kind, sort}], `make(row, item)` fills an element, `open(item)` follows it, `key(item)`
- * tells items apart. Arrow keys, Page Up and Down, Home and End move; Enter opens.
+ * `heads`: of its columns; `make()` makes a row, `fill(row, item)` fills it, `open(item)` follows it, `key(item)` tells
+ * items apart. Arrow keys, Page Up and Down, Home and End move; Enter opens.
  */
-export function virtualList({ label, make, fill, open, key }) {
+export function virtualList({ label, heads, make, fill, open, key }) {
   const space = el("div", { class: "list-space", role: "presentation" });
-  const box = el("div", { class: "list", role: "grid", tabindex: "0", "aria-label": label }, space);
+  const box = el("div", { class: "list-scroll", role: "rowgroup" }, space);
+  const head = el("div", { role: "rowgroup" }, el("div", { class: "list-head", role: "row", "aria-rowindex": 1 }, heads));
+  const grid = el("div", { class: "list", role: "grid", tabindex: "0", "aria-label": label }, head, box);
   const pool = [];
   let items = [];
   let active = null;
@@ -33,14 +35,14 @@ export function virtualList({ label, make, fill, open, key }) {
       row.hidden = index >= last;
       if (row.hidden) continue;
       row.id = `${label}-${index}`;
-      row.setAttribute("aria-rowindex", index + 1);
+      row.setAttribute("aria-rowindex", index + 2);
       row.style.transform = `translateY(${index * height}px)`;
       row.classList.toggle("is-active", key(items[index]) === active);
       fill(row, items[index]);
     }
     const at = where();
-    if (at >= first && at < last) box.setAttribute("aria-activedescendant", `${label}-${at}`);
-    else box.removeAttribute("aria-activedescendant");
+    if (at >= first && at < last) grid.setAttribute("aria-activedescendant", `${label}-${at}`);
+    else grid.removeAttribute("aria-activedescendant");
   }
 
   function where() {
@@ -58,7 +60,8 @@ export function virtualList({ label, make, fill, open, key }) {
   }
 
   box.addEventListener("scroll", () => requestAnimationFrame(draw), { passive: true });
-  box.addEventListener("keydown", (event) => {
+  grid.addEventListener("keydown", (event) => {
+    if (event.target.closest("button")) return; // of a head
     const page = Math.max(1, Math.floor(box.clientHeight / height) - 1);
     const at = where();
     const steps = { ArrowDown: at + 1, ArrowUp: at < 0 ? 0 : at - 1, PageDown: at + page, PageUp: at - page };
@@ -80,12 +83,13 @@ export function virtualList({ label, make, fill, open, key }) {
   }
 
   return {
-    box,
+    grid,
     redraw: draw,
-    focus: () => box.focus(),
+    focus: () => grid.focus(),
     show(next) {
       items = next;
-      box.setAttribute("aria-rowcount", items.length);
+      box.hidden = !items.length;
+      grid.setAttribute("aria-rowcount", items.length + 1);
       space.style.height = `${items.length * height}px`;
       draw();
     },

@@ -1,7 +1,7 @@
 // Finds the page that the address names, draws it, and draws it again when something changes.
 
 import { put } from "./dom.js";
-import { change, hush, listen, onChange, store } from "./store.js";
+import { leave, listen, onChange, store } from "./store.js";
 import { events } from "./pages/events.js";
 import { lock } from "./pages/lock.js";
 import { locks } from "./pages/locks.js";
@@ -10,12 +10,13 @@ import { overview } from "./pages/overview.js";
 
 const PAGES = { overview, locks, lock, nodes, events };
 const main = document.getElementById("main");
+const dialog = document.getElementById("dialog");
 let page = null; // {update(), close()}
 let due = false;
 
 function route() {
   const [, name = "", rest = ""] = location.hash.match(/^#\/([^/?]*)\/?(.*)$/) ?? [];
-  const chosen = name in PAGES ? name : "overview";
+  const chosen = Object.hasOwn(PAGES, name) ? name : "overview";
   let argument = rest;
   try {
     argument = decodeURIComponent(rest);
@@ -23,6 +24,7 @@ function route() {
     // an address that somebody has cut: it is searched for as it stands
   }
   page?.close?.();
+  dialog.close(); // it asks about a page that is left
   main.replaceChildren();
   main.className = `page-${chosen}`;
   page = PAGES[chosen](main, argument);
@@ -41,8 +43,8 @@ function draw() {
   put(live, store.live);
   live.className = `live is-${store.live}`;
   const problem = document.getElementById("problem");
-  problem.hidden = !store.problem;
-  put(problem, store.problem && `Not everything is known: ${store.problem}`);
+  put(problem, store.notice || (store.problem && `Not everything is known: ${store.problem}`));
+  problem.hidden = !problem.textContent;
   document.getElementById("logout").hidden = !store.session.login;
   page?.update?.();
 }
@@ -58,13 +60,9 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address is the page's
   main.focus();
 });
-document.getElementById("logout").addEventListener("click", async () => {
-  hush();
-  await change("logout", {});
-  location.assign("login");
-});
+document.getElementById("logout").addEventListener("click", () => leave().then(() => location.assign("login"), soon));
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.target.matches("input, select, textarea")) return;
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || dialog.open || event.target.matches("input, select, textarea")) return;
   event.preventDefault();
   const search = document.querySelector("main input[type=search]");
   if (search) search.focus();

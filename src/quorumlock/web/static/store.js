@@ -8,6 +8,7 @@ export const store = {
   rates: {},
   journal: false,
   problem: "",
+  notice: "", // what went wrong with what the visitor wanted
   cut: false,
   started: 0,
   version: 0,
@@ -69,36 +70,38 @@ function take(told) {
 }
 
 let stream = null;
-let over = false;
+let again = 0;
 
-/** The last thing that is heard. */
-export function hush() {
-  over = true;
+function open() {
+  clearTimeout(again);
   stream?.close();
+  stream = new EventSource("api/v1/stream");
+  stream.onopen = () => {
+    if (store.live === "reconnecting") renew().catch(() => {}); // a server that was restarted has other CSRF tokens
+  };
+  stream.onmessage = (message) => take(JSON.parse(message.data));
+  stream.onerror = () => {
+    store.live = "reconnecting";
+    tell();
+    if (stream.readyState === EventSource.CLOSED) again = setTimeout(() => renew().then(open, open), 2000);
+  };
+}
+
+/** Ends the session; nothing is heard any more, or it says why not. */
+export async function leave() {
+  clearTimeout(again);
+  stream?.close();
+  try {
+    await change("logout", {}).catch(() => renew().then(() => change("logout", {}))); // perhaps with a new CSRF token
+  } catch (error) {
+    store.notice = `You are still logged in: ${error.message}`;
+    open();
+    throw error;
+  }
 }
 
 /** Listens for ever; a hidden page lets go, so that nothing is sampled for nobody. */
 export function listen() {
-  let again = 0;
-
-  function open() {
-    if (over) return;
-    clearTimeout(again);
-    stream?.close();
-    stream = new EventSource("api/v1/stream");
-    stream.onopen = () => {
-      if (store.live === "reconnecting") renew().catch(() => {}); // a server that was restarted has other CSRF tokens
-    };
-    stream.onmessage = (message) => take(JSON.parse(message.data));
-    stream.onerror = () => {
-      store.live = "reconnecting";
-      tell();
-      if (stream.readyState === EventSource.CLOSED) {
-        again = setTimeout(() => renew().then(open, open), 2000);
-      }
-    };
-  }
-
   document.addEventListener("visibilitychange", () => {
     clearTimeout(again);
     if (document.hidden) {

@@ -18,6 +18,7 @@ export function events(main) {
   const footer = el("div");
   const list = virtualList({
     label: "events",
+    heads: COLUMNS.map(([key, title]) => el("span", { class: `col-${key}`, role: "columnheader" }, title)),
     key: (event) => event.id,
     open: (event) => { location.hash = lockHref(event.name); },
     make: () => el("a", { tabindex: "-1" }, COLUMNS.map(([key]) => el("span", { class: `col-${key} cut`, role: "gridcell" }))),
@@ -31,9 +32,7 @@ export function events(main) {
   main.append(
     el("h1", { class: "hidden" }, "Events"),
     el("div", { class: "tools" }, search, kinds, found),
-    el("div", { class: "panel list-panel events" },
-      el("div", { class: "list-head", role: "presentation" }, COLUMNS.map(([key, title]) => el("span", { class: `col-${key}`, role: "columnheader" }, title))),
-      list.box, nothing),
+    el("div", { class: "panel list-panel events" }, list.grid, nothing),
     footer,
   );
   let drawn = "";
@@ -47,7 +46,6 @@ export function events(main) {
       (!wish.what || event.what === wish.what) && (!text || event.name.toLowerCase().includes(text) || event.who.toLowerCase().includes(text))).reverse();
     list.show(rows);
     put(found, `${count(rows.length)} of ${count(store.events.length)}`);
-    list.box.hidden = !rows.length;
     replace(nothing, rows.length ? null
       : store.events.length ? empty("No event matches.")
         : empty("Nothing has happened yet.", el("span", null, "Take a lock, and it appears here: ", el("code", null, "quorumlock run demo -- sleep 5"))));

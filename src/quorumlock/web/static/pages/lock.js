@@ -83,11 +83,12 @@ export function lock(main, name) {
       : empty("Nobody waits for it."),
       found.waiters.length > 20 ? el("p", { class: "hint" }, `and ${plural(found.waiters.length - 20, "more", "more")}`) : null);
     replace(nodes, table([["Node", "grow"], ["Says", ""], ["Left", "number"], ["Fence", "number mono"], ["Holder", "number"]],
-      found.nodes.map((node) => [cut(node.node, { class: "mono" }), says(node.says), node.remaining ? small(node.remaining) : "", fence(node.fence), node.holder ?? ""])),
+      found.nodes.map((node) => [cut(node.node, { class: "mono" }), says(node.says), node.remaining ? small(node.remaining) : "", fence(node.fence), node.holder ?? ""]), found.nodes.map((node) => node.node)),
       found.nodes.some((node) => node.holder) ? el("p", { class: "hint" }, "Nodes with the same letter name the same holder.") : null);
     history_();
+    const newest = told.events.slice(-20).reverse();
     replace(events, told.events.length
-      ? table(ITS_COLUMNS, told.events.slice(-20).reverse().map((event) => eventCells(event, false)))
+      ? table(ITS_COLUMNS, newest.map((event) => eventCells(event, false)), newest.map((event) => event.id))
       : empty("Nothing is known of its past yet."), source());
   }
 
@@ -103,12 +104,14 @@ export function lock(main, name) {
   function history_() {
     const until = now();
     const known = told.timeline;
+    const last = known.slice(-12).reverse();
     replace(drawing, known.length ? timeline(known, until, range || reach(known, until), drawing.clientWidth || 600) : empty("No holder is known yet."));
     replace(holds, known.length
       ? table([["Fence", "number mono"], ["Holder", "grow"], ["From", "when"], ["For", "number"], ["End", "what"]],
-        known.slice(-12).reverse().map((hold) => [
+        last.map((hold) => [
           fence(hold.fence), cut(hold.who || "unknown", { class: "mono" }), hold.since === null ? "before" : clock(hold.since),
-          hold.since === null || (hold.end && hold.until === null) ? "" : span((hold.until ?? until) - hold.since), badge(hold.end ?? "held")]))
+          hold.since === null || (hold.end && hold.until === null) ? "" : span((hold.until ?? until) - hold.since), badge(hold.end ?? "held")]),
+        last.map((hold) => `${hold.fence} ${hold.who}`))
       : null);
   }
 

@@ -31,12 +31,16 @@ export function locks(main) {
   });
   const states = el("select", { "aria-label": "State" }, ["", "held", "shared", "closed", "contested"].map((state) =>
     el("option", { value: state, selected: wish.state === state }, state || "any state")));
+  // Where there is no room for a head.
+  const sorts = el("select", { "aria-label": "Sort", class: "sorts" }, COLUMNS.flatMap(({ key, title }) =>
+    [false, true].map((down) => el("option", { value: `${key} ${down}` }, `${title} ${down ? "↓" : "↑"}`))));
   const found = el("output", { class: "found" });
   const heads = COLUMNS.map(({ key, title }) =>
     el("span", { class: `col-${key}`, role: "columnheader" }, el("button", { type: "button", class: "sort", onclick: () => sort(key) }, title)));
   const nothing = el("div");
   const list = virtualList({
     label: "locks",
+    heads,
     key: (row) => row.name,
     open: (row) => { location.hash = lockHref(row.name); },
     make: () => el("a", { tabindex: "-1" }, COLUMNS.map(({ key }) => el("span", { class: `col-${key} cut`, role: "gridcell" }))),
@@ -44,8 +48,8 @@ export function locks(main) {
   });
   main.append(
     el("h1", { class: "hidden" }, "Locks"),
-    el("div", { class: "tools" }, search, states, found),
-    el("div", { class: "panel list-panel" }, el("div", { class: "list-head", role: "presentation" }, heads), list.box, nothing),
+    el("div", { class: "tools" }, search, states, sorts, found),
+    el("div", { class: "panel list-panel" }, list.grid, nothing),
   );
   let drawn = "";
 
@@ -65,8 +69,8 @@ export function locks(main) {
     element.children[1].title = row.kind ? `${row.state} (${row.kind})` : row.state;
   }
 
-  function sort(key) {
-    wish.down = wish.sort === key ? !wish.down : key === "waiting";
+  function sort(key, down = wish.sort === key ? !wish.down : key === "waiting") {
+    wish.down = down;
     wish.sort = key;
     update();
     list.top();
@@ -93,7 +97,7 @@ export function locks(main) {
         if (mine) head.setAttribute("aria-sort", wish.down ? "descending" : "ascending");
         else head.removeAttribute("aria-sort");
       });
-      list.box.hidden = !rows.length;
+      sorts.value = `${wish.sort} ${wish.down}`;
       nothing.replaceChildren(...(rows.length ? [] : [
         !store.version ? empty("Looking at the fleet…")
           : store.rows.size ? empty("No lock matches.", el("button", { type: "button", onclick: clear }, "Show all"))
@@ -114,6 +118,10 @@ export function locks(main) {
   search.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown") { event.preventDefault(); list.focus(); }
     if (event.key === "Escape") clear();
+  });
+  sorts.addEventListener("change", () => {
+    const [key, down] = sorts.value.split(" ");
+    sort(key, down === "true");
   });
   states.addEventListener("change", () => { wish.state = states.value; update(); list.top(); });
   return { update, close: list.close };

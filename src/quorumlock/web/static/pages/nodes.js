@@ -26,7 +26,7 @@ export function nodes(main) {
       node.quarantine ? span(node.quarantine) : "–",
       [node.server, node.version, node.role].filter(Boolean).join(" ") || "–",
       el("span", { class: "wrap" }, node.detail || ""),
-    ])));
+    ]), store.nodes.map((node) => node.node)));
   }
 
   return { update };

@@ -55,17 +55,18 @@ export function overview(main) {
     tiles.lost.box.dataset.mood = store.rates.lost > 0 ? "warn" : "";
   }
 
-  function top(rows, cells, columns, nothing) {
-    return rows.length ? table(columns, rows.map(cells)) : nothing;
+  function top(rows, key, cells, columns, nothing) {
+    return rows.length ? table(columns, rows.map(cells), rows.map((row) => row[key])) : nothing;
   }
 
   function update() {
     numbers();
-    replace(drawing, store.beats.length < 2 ? empty("Watching…", "The course is drawn from the second look on.") : course(store.beats, [["held", "held"], ["waiting", "waiting"]], drawing.clientWidth || 400));
+    replace(drawing, store.beats.length < 2 ? empty("Watching…", "The course is drawn from the second look on.") : course(store.beats, [["held", "held"], ["waiting", "waiting"]], drawing.clientWidth || 400, `Held and waiting: ${store.beats.at(-1).held} and ${store.beats.at(-1).waiting} now`));
     replace(
       nodes,
       top(
         store.nodes,
+        "node",
         (node) => [el("span", { class: "cut mono", title: node.node }, node.node), badge(node.state), small(node.latency)],
         [["Node", "grow"], ["State", ""], ["Latency", "number"]],
         empty("No node has answered yet."),
@@ -77,6 +78,7 @@ export function overview(main) {
       busy,
       top(
         waited,
+        "name",
         (row) => [lockLink(row.name), count(row.waiting)],
         [["Lock", "grow"], ["Waiting", "number"]],
         empty("Nobody waits for a lock."),
@@ -87,6 +89,7 @@ export function overview(main) {
       long,
       top(
         old,
+        "name",
         (row) => [lockLink(row.name), span(now() - row.since)],
         [["Lock", "grow"], ["For", "number"]],
         rows.length
@@ -97,7 +100,7 @@ export function overview(main) {
     const bad = store.events.filter((event) => LOST.has(event.what)).slice(-8).reverse();
     replace(
       lost,
-      top(bad, (event) => eventCells(event), EVENT_COLUMNS, empty(store.started ? `Nothing since ${clock(store.events[0]?.at ?? store.started)}.` : "Nothing yet.")),
+      top(bad, "id", (event) => eventCells(event), EVENT_COLUMNS, empty(store.started ? `Nothing since ${clock(store.events[0]?.at ?? store.started)}.` : "Nothing yet.")),
       source(),
     );
   }
