@@ -72,6 +72,8 @@ def test_a_waiting_acquire_cancelled_at_each_await_point(bench: Bench) -> None:
 
     async def main() -> None:
         async with bench.locker() as locks:
+            await every_answer_is_its_own(locks, bench.nodes)
+            lines = sum(len(proxy.lines) for proxy in bench.proxies)
             for k in range(1, 7):
                 name = next(bench.names)
                 for node in bench.nodes:
@@ -82,6 +84,8 @@ def test_a_waiting_acquire_cancelled_at_each_await_point(bench: Bench) -> None:
                 for node in bench.nodes:
                     node.command("DEL", name)
                 await bench.verdict(locks)
+            listening = len(bench.nodes)
+            assert sum(len(proxy.lines) for proxy in bench.proxies) <= lines + listening, "one was replaced"
 
     asyncio.run(main())
 

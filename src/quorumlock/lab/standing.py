@@ -218,7 +218,7 @@ def _ready(member: Member) -> None:
 def _initialise(fleet: Fleet) -> None:
     import quorumlock
 
-    with quorumlock.connect(fleet.url) as locks:
+    with quorumlock.connect(fleet.url, node_timeout=1.0) as locks:  # they have just been started, all at once
         locks.init_fleet()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...core.requests import Release
+from ...core.requests import Leave, Release
 from ...core.votes import Answer
 from .node import Client
 from .resp import ReplyError
@@ -59,11 +59,11 @@ class Ignored:
 
 
 class Farewell:
-    """A release that is said again."""
+    """A release, or that somebody waits no more, said again."""
 
     __slots__ = ("request", "sent_at")
 
-    def __init__(self, request: Release, sent_at: float) -> None:
+    def __init__(self, request: Release | Leave, sent_at: float) -> None:
         self.request = request
         self.sent_at = sent_at
 

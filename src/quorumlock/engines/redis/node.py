@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.health import Health
-from ...core.requests import Join, Release, Request
+from ...core.requests import Join, Leave, Release, Request
 from ...core.votes import Answer, Cause, Member, Vote
 from .wire import FORMAT
 
@@ -178,8 +178,8 @@ class Node:
     health: Health = field(default_factory=Health)
     orphans: deque[Client] = field(default_factory=deque)
     """Connections that were given up while the server still owed answers on them."""
-    farewells: deque[Release] = field(default_factory=lambda: deque(maxlen=FAREWELLS_MOST))
-    """Releases that may not have reached it; said again as soon as there is a connection."""
+    farewells: deque[Release | Leave] = field(default_factory=lambda: deque(maxlen=FAREWELLS_MOST))
+    """What ends something and may not have reached it; said again as soon as there is a connection."""
     unanswered: int = 0
     """Connections that were given up one after another without a single answer."""
     run_id: str = ""
@@ -197,8 +197,13 @@ class Node:
     _warned: set[str] = field(default_factory=set)
 
     def missed(self, request: Request) -> None:
-        """A request could not be sent, or was lost with its connection. A release is worth saying again."""
-        if isinstance(request, Release):
+        """A request could not be sent, or was lost with its connection. What ends something is worth saying again.
+
+        A release is so first of all: a ticket ends sooner by itself.
+        """
+        if isinstance(request, Release) or (
+            isinstance(request, Leave) and len(self.farewells) < FAREWELLS_MOST // 2
+        ):
             self.farewells.append(request)
 
     @property
