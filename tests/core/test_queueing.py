@@ -218,6 +218,25 @@ def test_who_is_not_heard_by_anybody_polls_and_asks_as_soon_as_it_is() -> None:
     assert waiter.tickets[0] is not None
 
 
+def test_who_comes_with_a_ticket_and_is_not_heard_any_more_has_subscriptions_made() -> None:
+    """They were cut just before anybody knew of its ticket, when there was nobody to make them again for."""
+    process = Process(1)
+    process.room.hears(0)
+    usual = process.world.fleet.new_token
+
+    def cut() -> str:
+        process.room.deafened(0)
+        process.world.fleet.new_token = usual
+        return usual()
+
+    process.world.fleet.new_token = cut
+    waiter = process.wait(fair=True)
+    assert waiter.tickets[0] is None
+    waiter.answer(everyone(held()))
+    waiter.listens(0)
+    assert waiter.tickets[0] is not None
+
+
 def test_who_is_not_heard_polls_as_it_was_told_and_not_as_seldom_as_the_others() -> None:
     waiter = Process(1).wait(retry=Every(0.2), adaptive=True)
     waiter.answer(everyone(held()))

@@ -180,9 +180,9 @@ def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
         if outcome.busy:
             if wish.on_wait is not None:
                 wish.waits(outcome.wait_ms / 1000 or None, outcome.holder, outcome.place)
-            if ticket is None and not room.deaf:
+            if not room.deaf and (ticket is None or not (watch.queued or room.ears)):  # nobody would tell us
                 # First: who waits has subscriptions made, and is called by those that come too late for this.
-                ticket = _ticket(fleet, room, wish, watch, started_at, pause)
+                ticket = ticket or _ticket(fleet, room, wish, watch, started_at, pause)
                 yield Listen(
                     room, min(fleet.node_timeout if room.ears else 10 * fleet.node_timeout, _left(until, now))
                 )
