@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quorumlock.core.requests import Acquire, Leave, Release, Request, Ticket
+from quorumlock.core.requests import Acquire, AcquireAll, Leave, Release, Request, Ticket
 from quorumlock.engines.redis.wire import Wire
 from quorumlock.lab.servers import Servers
 
@@ -166,6 +166,19 @@ def random_request(rng: random.Random) -> Request:
     return Release(name, token, wake=rng.random() < 0.8, ticket=own, locker=locker, stay_ms=stay_ms)
 
 
+def random_request_for_several(rng: random.Random) -> Request:
+    names, token = tuple(rng.sample(NAMES, 2)), rng.choice(TOKENS)
+    mine = ticket(rng.randrange(9))
+    kind = rng.choice(["acquire", "acquire", "release", "leave"])
+    if kind == "acquire":
+        shown = mine if rng.random() < 0.8 else None
+        return AcquireAll(names, token, rng.choice([5_000, 60_000]), int(time.time() * 1e6), shown)
+    if kind == "leave":
+        return Leave(names[0], mine.member, names)
+    own = mine.member if rng.random() < 0.5 else ""
+    return Release(names[0], token, wake=rng.random() < 0.8, ticket=own, names=names)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_random_queues_get_the_same_answers_and_announcements(town: Town, seed: int) -> None:
     rng = random.Random(seed)
@@ -175,7 +188,7 @@ def test_random_queues_get_the_same_answers_and_announcements(town: Town, seed: 
         if rng.random() < 0.05:
             town.pair.plain("DEL", f"p:{rng.choice(NAMES)}")
         try:
-            town.ask(random_request(rng))
+            town.ask(random_request_for_several(rng) if rng.random() < 0.3 else random_request(rng))
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, step {step}: {error}") from None
 
@@ -253,6 +266,20 @@ def test_a_granted_ticket_stays_until_its_lock_would_end(town: Town) -> None:
     assert 3_000 < left_ms <= 5_000
     town.ask(Release("a", "token-0", wake=True, ticket=ticket(0).member))
     assert tickets_of(town, "a") == []
+
+
+def test_a_ticket_for_several_is_good_until_their_locks_would_end(town: Town) -> None:
+    """A holder that dies leaves it: it would be told of every release, and nobody behind it."""
+    town.ears["l1"].listen(True)
+    town.ask(Acquire("b", "holder", 60_000, 1))
+    assert town.ask(AcquireAll(("b", "a"), "token-0", 300, 1, ticket(0)))[0] == 0
+    town.ask(Release("b", "holder", wake=True))
+    assert town.ask(AcquireAll(("b", "a"), "token-0", 300, 1, ticket(0)))[0] == 1
+    assert tickets_of(town, "b") == [ticket(0).member.encode()], "if it fails elsewhere, it is not behind others"
+    time.sleep(0.6)
+    town.ask(Acquire("b", "holder", 60_000, 1))
+    assert town.ask(AcquireAll(("b", "a"), "token-1", 60_000, 1, ticket(1)))[3] == 0, "nobody is in front"
+    assert tickets_of(town, "b") == [ticket(1).member.encode()]
 
 
 def test_a_lock_that_stays_closed_is_told_of_so_that_nobody_waits_for_the_old_end(town: Town) -> None:

@@ -109,6 +109,13 @@ def test_an_extension_that_is_executed_again_takes_no_time_away() -> None:
     assert not verdict.failed, verdict.violations
 
 
+def test_who_had_waited_for_several_locks_and_was_killed_keeps_nobody_waiting() -> None:
+    """Its ticket stood first in the queue for a minute, and was told of every release; others had to poll."""
+    with quiet():
+        verdict = simulate(73159, Options(keep=()))
+    assert not verdict.failed, verdict.violations
+
+
 def test_a_connection_that_never_was_answered_is_given_up_at_last() -> None:
     """A node had hung while it was connected to, and then that connection died unnoticed: it was asked for ever."""
     with quiet():

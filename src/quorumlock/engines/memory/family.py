@@ -168,6 +168,8 @@ class Family(Locks):
         for (lock, fence_key), queue in zip(pairs, queues, strict=True):
             holder = self._text(lock)
             if holder is not None and holder != token:
+                if member:
+                    self._sweep(queue)
                 came = self._came(queue, member, order, clamp)
                 place = self._enqueue(queue, member, came, int(patience_ms)) if member else 0
                 for (other, _), its_queue in zip(pairs, queues, strict=True):
@@ -190,7 +192,17 @@ class Family(Locks):
                 fence = self._raise_fence(fence_key, fence + 1, self._clamped(candidate, clamp), fence_ttl_ms, told)
                 self._note_grant(lock, fence, token, card)
             answer.append(fence)
+        for queue in queues if member else ():
+            if b"u:" + member in self._sorted(queue):
+                self._sorted(queue)[b"u:" + member] = -(self._now_us() // 1000 + int(ttl_ms))
         return answer
+
+    def _sweep(self, queue: bytes) -> None:
+        """Takes away who is good for nothing any more."""
+        now_ms = self._now_us() // 1000
+        over = sorted((score, one) for one, score in self._sorted(queue).items() if -now_ms <= score <= -1)
+        for _, one in over[:100]:
+            self._unqueue(queue, one[2:])
 
     def _downgrade(self, keys: list[bytes], argv: list[bytes]) -> Reply:
         lock, fence_key, marker, queue, key = keys
@@ -318,9 +330,7 @@ class Family(Locks):
         readers = shared == b"1" and holder == READERS
         free = holder in (None, token) or readers
         if again or (strict and free):
-            over = sorted((score, one) for one, score in self._sorted(queue_key).items() if -now_ms <= score <= -1)
-            for _, one in over[:100]:
-                self._unqueue(queue_key, one[2:])
+            self._sweep(queue_key)
         came = self._came(queue_key, member, order, clamp) if again else self._clamped(order, clamp)
         wait_ms = 0
         if not free:

@@ -5,7 +5,7 @@
 -- Every key is looked at before the first is written: all or nothing.
 
 if refusal then return refusal end
-local token, count = ARGV[1], tonumber(ARGV[10])
+local token, count, now_ms = ARGV[1], tonumber(ARGV[10]), math.floor(now / 1000)
 local held = count > 1 and redis.call('MGET', unpack(KEYS, 4, 2 * count + 1)) or {}
 table.insert(held, 1, seen[2])
 table.insert(held, 1, seen[1])
@@ -16,10 +16,13 @@ for i = 1, count do
   if holder and holder ~= token then
     local member, order, queue, place = ARGV[7], ARGV[8], KEYS[2 * count + 1 + i], 0
     if member ~= '' then
+      -- Those who are good for nothing any more: nobody else would take them away (see turn.lua).
+      local over = redis.call('ZRANGEBYSCORE', queue, -now_ms, -1, 'LIMIT', 0, 100)
+      for _, one in ipairs(over) do redis.call('ZREM', queue, one, string.sub(one, 3)) end
       local clamp = tonumber(ARGV[5])
       order = math.min(math.max(tonumber(order), now - clamp), now + clamp)
       order = string.format('%.0f', redis.call('ZSCORE', queue, member) or order)
-      redis.call('ZADD', queue, order, member, -(math.floor(now / 1000) + ARGV[9]), 'u:' .. member)
+      redis.call('ZADD', queue, order, member, -(now_ms + ARGV[9]), 'u:' .. member)
       if redis.call('PTTL', queue) < tonumber(ARGV[9]) then redis.call('PEXPIRE', queue, 2 * ARGV[9] + 1000) end
       place = redis.call('ZCOUNT', queue, 0, '(' .. order)
       -- Who was told that another of them is free, and cannot use it, passes that on.
@@ -50,5 +53,9 @@ for i = 1, count do
     --+ note_grant(KEYS[key(i)], fence, now, token, ARGV[4])
   end
   answer[i + 1] = fence
+  -- Its ticket keeps its place for as long as the locks live without renewal (see turn.lua).
+  if ARGV[7] ~= '' then
+    redis.call('ZADD', KEYS[2 * count + 1 + i], 'XX', -(now_ms + ARGV[2]), 'u:' .. ARGV[7])
+  end
 end
 return answer
