@@ -16,10 +16,10 @@ import pytest
 
 import quorumlock
 from quorumlock import EngineError, EngineTimeout
-from quorumlock.core.requests import Join, Look
+from quorumlock.core.requests import Extend, Join, Look
 from quorumlock.core.votes import Cause
 
-from .test_sqlite import File, Make, file, granted, in_child, make, open_files, refused
+from .test_sqlite import File, Make, file, granted, in_child, kept, make, open_files, refused
 
 __all__ = ["file", "make"]  # fixtures
 
@@ -106,9 +106,16 @@ def test_patience_grows_with_node_timeout(make: Make) -> None:
     assert make(node_timeout=0.2).engine._patience == 4.0
 
 
-def test_patience_is_that_of_sqlite_itself(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patience_is_that_of_sqlite_itself_but_for_renewals(
+    make: Make, monkeypatch: pytest.MonkeyPatch, writer: sqlite3.Connection
+) -> None:
     monkeypatch.undo()
-    assert make().engine._patience == 5.0
+    one = make()
+    one.acquire()
+    assert one.engine._patience == 5.0
+    writer.execute("BEGIN IMMEDIATE")
+    with pytest.raises(EngineTimeout, match="for more than 1 s"):
+        one.ask(Extend((kept(),)))
 
 
 # The disk.

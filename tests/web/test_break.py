@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import quorumlock as ql
+from tests.live.tools import eventually
 
 from .conftest import MakeSite
 from .site import Site
@@ -52,9 +53,10 @@ def test_a_lock_that_is_only_closed_may_be_opened(site: Site, locks: ql.Locker) 
 
 
 def test_a_break_that_fails_is_answered_and_told(
-    make_site: MakeSite, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    make_site: MakeSite, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process writes into the file, and does not come to an end."""
+    monkeypatch.setattr("quorumlock.engines.sqlite.engine.PATIENCE", 0.3)
     with ql.connect(f"sqlite:///{tmp_path}/locks.db") as locks:
         lease = locks.lock("a", ttl=60, keep=False).acquire()
         page = make_site(locks=locks, allow_break=True).page()
@@ -76,6 +78,7 @@ def test_a_mistake_of_our_own_is_answered_and_told_in_one_line(
     monkeypatch.setattr("quorumlock.web.timeline.holds", lambda *_: 1 / 0)
     with caplog.at_level(logging.WARNING):
         answer = site.visitor().get("api/v1/lock", params={"name": "a"})
+        assert eventually(lambda: caplog.records), "it is told when it is answered"
     assert answer.status_code == 500
     assert "its log has more" in answer.json()["error"]
     assert answer.headers["x-frame-options"] == "DENY"

@@ -32,7 +32,7 @@ import weakref
 
 from ...clocks import boot_time
 from ...core.effects import Round
-from ...core.requests import Join, Leave, Request
+from ...core.requests import Extend, Join, Leave, Request
 from ...core.states import DOWN, MISFIT, READY, NodeState, median
 from ...core.votes import Answer, Cause, Tally, unknown
 from ...errors import ConfigurationError, EngineError, LockError
@@ -46,6 +46,8 @@ from .session import Session
 
 PATIENCE = 5.0
 """Seconds, or more, for which another process may be writing: two hundred that start at once take turns."""
+RENEWAL_PATIENCE = 1.0
+"""The same for a renewal: whoever wants it asks again, and should know soon that it fails."""
 PAUSE = 0.0001
 PAUSE_MOST = 0.005
 
@@ -106,10 +108,11 @@ class SqliteEngine:
         pause = PAUSE
         while (answer := self._attempt(request, tally)) is None:
             now = boot_time()
-            give_up_at = give_up_at or now + self._patience
+            patience = min(self._patience, RENEWAL_PATIENCE) if type(request) is Extend else self._patience
+            give_up_at = give_up_at or now + patience
             if now >= give_up_at:
                 tally.cast(0, NOT_BEGUN)
-                raise troubles.locked(self._path, self._patience)
+                raise troubles.locked(self._path, patience)
             time.sleep(pause * (0.5 + random.random()))
             pause = min(1.5 * pause, PAUSE_MOST)
         return answer
