@@ -174,7 +174,7 @@ def _view(node: str, answer: object) -> NodeView:
         return NodeView(node, Cause.SILENT.value)
     sight = answer.sight
     if sight is None:
-        return NodeView(node, f"{answer.cause.value} {answer.detail}".strip())
+        return NodeView(node, f"{answer.cause.value} ({answer.detail})" if answer.detail else answer.cause.value)
     token = shown(sight.value) if said(sight.value) == "held" else None
     return NodeView(node, said(sight.value), max(0, sight.left_ms) / 1000, sight.fence or None, token)
 
