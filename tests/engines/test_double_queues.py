@@ -12,6 +12,7 @@ import pytest
 from quorumlock.core.requests import Acquire, AcquireAll, Leave, Release, Request, Ticket
 from quorumlock.engines.redis.wire import Wire
 from quorumlock.lab.servers import Servers
+from tests.live.tools import eventually
 
 from .test_double import NAMES, TOKENS, Pair, Real, stored_alike
 
@@ -276,7 +277,7 @@ def test_a_ticket_for_several_is_good_until_their_locks_would_end(town: Town) ->
     town.ask(Release("b", "holder", wake=True))
     assert town.ask(AcquireAll(("b", "a"), "token-0", 300, 1, ticket(0)))[0] == 1
     assert tickets_of(town, "b") == [ticket(0).member.encode()], "if it fails elsewhere, it is not behind others"
-    time.sleep(0.6)
+    assert eventually(lambda: town.pair.real.execute(("EXISTS", "p:b")) == 0), "its locks are over"
     town.ask(Acquire("b", "holder", 60_000, 1))
     assert town.ask(AcquireAll(("b", "a"), "token-1", 60_000, 1, ticket(1)))[3] == 0, "nobody is in front"
     assert tickets_of(town, "b") == [ticket(1).member.encode()]
