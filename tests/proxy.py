@@ -45,6 +45,8 @@ class Line:
             threading.Thread(target=self._requests, name="proxy-requests", daemon=True),
             threading.Thread(target=self._answers, name="proxy-answers", daemon=True),
         ]
+
+    def start(self) -> None:
         for thread in self.threads:
             thread.start()
 
@@ -87,7 +89,7 @@ class Line:
     @property
     def left(self) -> bool:
         """Has the client hung up?"""
-        return not self.threads[0].is_alive()
+        return self.threads[0].ident is not None and not self.threads[0].is_alive()
 
     def let_go(self) -> None:
         self.requests_flow.set()
@@ -212,7 +214,9 @@ class Proxy:
             server.settimeout(None)
             for end in (client, server):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.lines.append(Line(self, client, server))
+            line = Line(self, client, server)
+            self.lines.append(line)  # before anything passes: what has passed can be cut
+            line.start()
 
 
 def first_reply(data: bytes) -> int:

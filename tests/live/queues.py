@@ -33,14 +33,14 @@ def tickets(server: Server, name: str = "a") -> str:
     return server.command("ZRANGEBYSCORE", f"ql:queue:{{{name}}}", "0", "+inf").decode()
 
 
-def all_queued(servers: Sequence[Server], count: int, name: str = "a") -> bool:
+def all_queued(servers: Sequence[Server], count: int, name: str = "a", within: float = SOON) -> bool:
     """Do soon as many wait for it? A minority may not know of all: it was being connected to when they asked."""
 
     def as_many() -> bool:
         found = [queued(server, name) for server in servers]
         return max(found) == count and found.count(count) > len(found) // 2
 
-    return eventually(as_many, SOON)
+    return eventually(as_many, within)
 
 
 def no_tickets(servers: Sequence[Server]) -> bool:

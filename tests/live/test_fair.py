@@ -71,7 +71,7 @@ def test_grants_are_in_the_order_of_tickets_across_processes(servers: Servers, c
         programs = []
         for turn in range(4):
             programs.append(stack.enter_context(start(PROGRAM, *servers.urls[:3])))
-            assert eventually(lambda turn=turn: queued(nodes[0]) == before + turn + 1, 20)  # type: ignore[misc]
+            assert all_queued(nodes, before + turn + 1, within=20)
         ours = waiting(locks, nodes, before + 5)
         lease.release()
         ours.has_it(20).release()
@@ -163,7 +163,7 @@ def test_a_head_that_is_gone_delays_the_others_by_a_bounded_time(
     lease = held(holder)
     before = queued(nodes[0])
     with start(PROGRAM, *servers.urls[:3]) as program:
-        assert eventually(lambda: queued(nodes[0]) == before + 1, 20)
+        assert all_queued(nodes, before + 1, within=20)
         waiter = waiting(other, nodes, before + 2)
         program.send_signal(getattr(signal, end))
         if end == "SIGKILL":
