@@ -77,7 +77,7 @@ class Inspection:
 
 
 CLOSED, READERS = "ql:closed", "ql:readers"
-OURS = re.compile(r"(?:r:)?[0-9a-f]{40}(?:@(?P<host>[^:]*):(?P<pid>\d{1,10}))?")
+OURS = re.compile(r"(?:r:)?[0-9a-f]{40}(?:@(?P<host>[^:\x00-\x1f]*):(?P<pid>[0-9]{1,10}))?")
 
 
 def inspection(name: str, tally: Tally) -> Inspection:
@@ -102,7 +102,12 @@ def inspection(name: str, tally: Tally) -> Inspection:
         kind = "read"
     standing = Counter(member for sight in sights for member in set(sight.waiters))
     longest = max(sights, key=lambda sight: len(sight.waiters))
-    waiters = [member for member in longest.waiters if standing[member] >= tally.needed]
+    having = {value[:8], *(token.removeprefix(READER)[:8] for sight in told for token, _ in sight.readers)}
+    waiters = [
+        member
+        for member in longest.waiters
+        if standing[member] >= tally.needed and member.partition(":")[2][:8] not in having  # kept until the release
+    ]
     views = tuple(_view(node, answer) for node, answer in zip(tally.nodes, tally.answers, strict=True))
     return Inspection(name, state, kind, holders, tuple(_waiter(one) for one in waiters), views)
 
@@ -163,7 +168,7 @@ def _readers(sights: list[Sight], needed: int) -> list[Holder]:
 
 def _waiter(member: str) -> Waiter:
     shares = member.endswith("~r")
-    found = re.search(r"@([^:]*):(\d{1,10})$", member.removesuffix("~r"))
+    found = re.search(r"@([^:\x00-\x1f]*):([0-9]{1,10})$", member.removesuffix("~r"))
     return Waiter(found[1] if found else None, int(found[2]) if found else None, shares)
 
 

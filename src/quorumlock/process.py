@@ -42,16 +42,16 @@ if hasattr(os, "register_at_fork"):
 _random_bytes = os.urandom
 
 
-def anonymous_token() -> str:
-    return _random_bytes(20).hex()
+def anonymous_token(start: str = "") -> str:
+    return start + _random_bytes(20).hex()[len(start) :]
 
 
-def token() -> str:
-    """Who: unguessable, new for every attempt, with a readable `@host:pid` behind it."""
+def token(start: str = "") -> str:
+    """Who: unguessable, new for every attempt, with a readable `@host:pid` behind it; begins with `start`."""
     if not Process.whoami:
         host = re.sub(r"[^A-Za-z0-9._-]", "", _host())[:HOST_CHARACTERS]
         Process.whoami = f"@{host}:{os.getpid()}"
-    return _random_bytes(20).hex() + Process.whoami
+    return start + _random_bytes(20).hex()[len(start) :] + Process.whoami
 
 
 def _host() -> str:

@@ -89,6 +89,28 @@ def test_wait_returns_when_it_is_free(url: str, locks: ql.Locker) -> None:
     assert locks.inspect("job").state == "free"
 
 
+def test_wait_tells_programs_also_that_it_was_not_free(url: str, locks: ql.Locker) -> None:
+    with locks.lock("job"):
+        done = call(url, "wait", "job", "-w", "0.1", "--json")
+    assert done.returncode == 75
+    assert json.loads(done.stdout)["free"] is False
+
+
+def test_a_semaphore_whose_slots_are_taken_is_not_just_free(url: str, locks: ql.Locker) -> None:
+    with locks.semaphore("encoder", 1, note="a film") as lease, locks.lock("encoder#x"):
+        told = said(call(url, "show", "encoder"))
+        assert told.startswith("encoder: free\n")
+        assert "one slot is held:\nencoder#" in told
+        assert "note: a film" in told
+        assert "encoder#x" not in told
+        (slot,) = json.loads(said(call(url, "show", "encoder", "--json")))["slots"]
+        assert slot["name"] == lease.resource
+        assert f"Held are {lease.resource}: say which" in said(call(url, "break", "encoder", "--yes"))
+        assert said(call(url, "wait", "encoder", "--slots", "2")) == ""
+        assert "(a film)" in complaint(call(url, "wait", "encoder", "--slots", "1", "-w", "0.1"), 75)
+    assert "of a semaphore" not in said(call(url, "show", "encoder"))
+
+
 def test_break_asks_first(url: str, locks: ql.Locker) -> None:
     assert "nothing was broken" in said(call(url, "break", "job"))
     lease = locks.lock("job", note="stuck").acquire()
@@ -106,7 +128,20 @@ def test_break_asks_first(url: str, locks: ql.Locker) -> None:
         lease.extend()
 
 
-def _answered(url: str, answer: str) -> int:
+def test_break_leaves_alone_who_came_while_it_asked(url: str, locks: ql.Locker) -> None:
+    first = locks.lock("job").acquire()
+    second: list[ql.Lease] = []
+
+    def change_hands() -> None:
+        first.release()
+        second.append(locks.lock("job").acquire())
+
+    assert _answered(url, "y", change_hands) == 1
+    second[0].extend()
+    second[0].release()
+
+
+def _answered(url: str, answer: str, meanwhile: Callable[[], None] = lambda: None) -> int:
     """`break` on a terminal, where somebody types."""
     ours, theirs = pty.openpty()
     asked = subprocess.Popen(
@@ -114,9 +149,10 @@ def _answered(url: str, answer: str) -> int:
         env=os.environ | {"QUORUMLOCK_URL": url}, stdin=theirs, stdout=theirs, stderr=theirs,
     )  # fmt: skip
     os.close(theirs)
+    assert b"Break it? [y/N]" in os.read(ours, 4096)
+    meanwhile()
     os.write(ours, answer.encode() + b"\n")
     code = asked.wait(timeout=60)
-    assert b"Break it? [y/N]" in os.read(ours, 4096)
     os.close(ours)
     return code
 

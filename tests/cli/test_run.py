@@ -56,7 +56,8 @@ def test_the_exit_code_is_the_commands(url: str, command: list[str], code: int) 
         (["job"], 64, "say what to run"),
         (["job", "--"], 64, "say what to run"),
         (["job", "-c", "true", "--", "true"], 64, "not both"),
-        (["job", "--slots", "0", "--", "true"], 64, "permits"),
+        (["job", "--slots", "0", "--", "true"], 64, "whole number of 1 to 1000"),
+        (["job", "-n", "-w", "3", "--", "true"], 64, "not allowed with"),
         (["job", "--slots", "2", "--shared", "--", "true"], 64, "choose one"),
         (["job", "--ttl", "0", "--", "true"], 64, "ttl"),
         (["job", "--ttl", "-1", "--", "true"], 64, "-1"),
@@ -110,6 +111,38 @@ def test_it_tells_what_happened_if_asked(url: str) -> None:
     assert "exit code 3" in second
     assert {"name": "job", "exit_code": 3, "lost": None}.items() <= json.loads(told).items()
     assert json.loads(told)["fence"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["-n", "--", "true"], 75, f":{os.getpid()} MainThread"),
+        (["-w", "0.1", "--", "true"], 75, "within 0.1 s: by "),
+        (["-n", "--skip-ok", "--", "true"], 0, "is held: by "),
+        (["--", "no-such-command"], 127, "no such command"),
+        (["--", __file__], 126, "cannot be run"),
+        ([], 64, "say what to run"),
+        (["--ttl", "0.001", "--", "true"], 64, "ttl"),
+        (["--url", "redis://127.0.0.1:1", "-n", "--", "true"], 69, "127.0.0.1:1"),
+    ],
+)
+def test_it_tells_also_why_nothing_was_run(url: str, arguments: list[str], code: int, words: str) -> None:
+    with ql.connect(url) as locks, locks.lock("job"):
+        done = run(url, "job", "--json", *arguments)
+    told = json.loads(done.stderr.splitlines()[-1])
+    assert told["exit_code"] == done.returncode == code
+    assert words in told["error"]
+    assert (told["name"], told["fence"], told["lost"]) == ("job", None, None)
+
+
+def test_who_holds_it_is_said_first(url: str) -> None:
+    with ql.connect(url) as locks, locks.lock("job", note="by hand"):
+        said = complaint(run(url, "job", "-n", "--", "true"), 75)
+        assert said.startswith("quorumlock: 'job' is held: by ")
+        assert "(by hand)" in said
+    with ql.connect(url) as locks, locks.semaphore("encoder", 1, note="a film"):
+        said = complaint(run(url, "encoder", "--slots", "1", "-w", "0.1", "--", "true"), 75)
+        assert "(a film)" in said
 
 
 def test_kinds_of_lock(url: str) -> None:

@@ -48,7 +48,7 @@ class World:
         self.tokens: list[str] = []
         numbers = count(1)
 
-        def new_token() -> str:
+        def new_token(_: str) -> str:
             self.tokens.append(f"token-{next(numbers)}")
             return self.tokens[-1]
 

@@ -224,10 +224,10 @@ def test_who_comes_with_a_ticket_and_is_not_heard_any_more_has_subscriptions_mad
     process.room.hears(0)
     usual = process.world.fleet.new_token
 
-    def cut() -> str:
+    def cut(start: str) -> str:
         process.room.deafened(0)
         process.world.fleet.new_token = usual
-        return usual()
+        return usual(start)
 
     process.world.fleet.new_token = cut
     waiter = process.wait(fair=True)

@@ -90,7 +90,9 @@ def test_a_wrong_password_is_never_shown(
         with pytest.raises(quorumlock.LockError) as incomplete:
             locks.init_fleet()
     assert vault[0].label in str(broken.value)
-    assert "WRONGPASS" in str(broken.value) or "invalid" in str(broken.value)
+    assert "does not let us in (invalid username-password pair" in str(broken.value)
+    assert "Correct the user or the password" in str(broken.value)
+    assert "run, and can be reached" not in str(broken.value), "it does, and can"
     assert wrong not in shown(broken.value) + shown(incomplete.value) + caplog.text
 
 
@@ -106,7 +108,31 @@ def test_a_wrong_password_is_never_shown_with_asyncio(vault: Servers, caplog: py
     with caplog.at_level(logging.DEBUG):
         seen = asyncio.run(main())
     assert vault[0].label in seen
+    assert "does not let us in (invalid username-password pair" in seen
     assert wrong not in seen + caplog.text
+
+
+def test_a_password_that_was_forgotten_is_asked_for(vault: Servers, connect: Connect) -> None:
+    urls = [server.url for server in vault.servers]
+    wants = "does not let us in (it wants a password, and was given none)"
+
+    async def with_asyncio() -> str:
+        async with quorumlock.connect_async(urls, max_ttl=1) as locks:
+            with pytest.raises(quorumlock.NoQuorum) as broken:
+                await locks.lock("a", ttl=1).try_acquire()
+            assert {node.detail for node in await locks.nodes()} == {"it wants a password, and was given none"}
+            return str(broken.value)
+
+    locks = connect(urls, init=False)
+    with pytest.raises(quorumlock.NoQuorum) as broken:
+        locks.lock("a", ttl=1).try_acquire()
+    with pytest.raises(quorumlock.NoQuorum) as unseen:
+        locks.list("*")
+    for told in (str(broken.value), str(unseen.value), asyncio.run(with_asyncio())):
+        assert told.count(wants) == len(urls), told
+    assert {(node.state, node.detail) for node in locks.nodes()} == {
+        ("down", "it wants a password, and was given none")
+    }
 
 
 @pytest.mark.parametrize(

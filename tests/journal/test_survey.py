@@ -181,7 +181,7 @@ def test_nodes_that_cannot_be_asked_are_no_empty_survey() -> None:
 
 def test_a_majority_that_falls_silent_halfway_is_told_of() -> None:
     """Between the names and what is known of them: nothing is made of the answer of a few."""
-    fleet = Fleet(("x", "y", "z"), time.monotonic, time.time, lambda: 0.5, lambda: "t")
+    fleet = Fleet(("x", "y", "z"), time.monotonic, time.time, lambda: 0.5, lambda _: "t")
     steps = looking.survey(fleet, "*", 10)
 
     def answered() -> None:

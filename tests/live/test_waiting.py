@@ -303,3 +303,24 @@ def test_a_ticket_is_taken_away_over_a_new_connection_where_the_old_one_was_clos
     assert eventually(has_gone, SOON), "its ticket is still there"
     lease.release()
     patient.has_it().release()
+
+
+@pytest.mark.one_kind
+def test_who_waited_and_has_it_is_not_shown_as_waiting(servers: Servers, connect: Connect) -> None:
+    """Its ticket stands in the queue until the release: whoever comes next is told then."""
+    nodes = servers.servers[:3]
+    holder, one, two, looker = lockers(connect, servers.urls[:3], 4)
+    lease = taken(holder)
+    waiter = Waiter(one.lock("a", ttl=30))
+    assert all_queued(nodes, 1)
+    assert len(looker.inspect("a").waiters) == 1
+    lease.release()
+    given = waiter.has_it()
+    assert any(queued(node) for node in nodes), "there is nothing to leave out"
+    assert looker.inspect("a").waiters == ()
+    patient = Waiter(two.lock("a", ttl=30))
+    assert all_queued(nodes, 2)
+    assert len(looker.inspect("a").waiters) == 1
+    given.release()
+    patient.has_it().release()
+    assert no_tickets(nodes)

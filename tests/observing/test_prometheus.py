@@ -187,6 +187,16 @@ def test_refusals_of_guards_are_counted(
     assert not guards.base._bus.listening
 
 
+def test_nobody_is_counted_twice(registry: CollectorRegistry) -> None:
+    with quorumlock.connect("memory://") as locks:
+        stop = export_metrics(locks, registry)
+        with pytest.raises(quorumlock.ConfigurationError, match="already"):
+            export_metrics(locks, registry)
+        export_metrics(locks, CollectorRegistry())()
+        stop()
+        export_metrics(locks, registry)()
+
+
 def test_lockers_of_one_group_are_counted_together(registry: CollectorRegistry, locks: quorumlock.Locker) -> None:
     with quorumlock.connect("memory://", group="orders") as same, quorumlock.connect("memory://") as other:
         stops = [export_metrics(one, registry) for one in (same, other)]

@@ -9,7 +9,8 @@ from quorumlock.lab.servers import Server
 
 from .tools import call
 
-CODES = {"ok": 0, "warning": 1, "error": 2}
+CODES = {"ok": 0, "unseen": 0, "warning": 1, "error": 2}
+FINE = ("ok", "unseen")
 
 
 def fleet(*servers: Server) -> str:
@@ -23,7 +24,9 @@ def examined(url: str, *options: str, seconds: float = 0.1) -> list[dict[str, An
     found = said.json
     assert said.code == CODES[found["severity"]]
     assert said.code == max(CODES[one["severity"]] for one in found["findings"])
-    assert all(one["remedy"] for one in found["findings"] if one["severity"] != "ok"), "a trouble without a remedy"
+    assert all(one["remedy"] for one in found["findings"] if one["severity"] not in FINE), (
+        "a trouble without a remedy"
+    )
     return list(found["findings"])
 
 
@@ -31,7 +34,7 @@ def troubles(url: str, check: str, *options: str, seconds: float = 0.1) -> list[
     """What one check has to say that is not well: severity, node, words."""
     found = [one for one in examined(url, *options, seconds=seconds) if one["check"] == check]
     assert found, f"nothing was said of {check}"
-    return [(one["severity"], one["node"], one["says"]) for one in found if one["severity"] != "ok"]
+    return [(one["severity"], one["node"], one["says"]) for one in found if one["severity"] not in FINE]
 
 
 def only(found: list[tuple[str, str | None, str]]) -> tuple[str, str | None, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -126,9 +127,51 @@ def test_servers_that_ended_or_hang(folder: Path) -> None:
     said = call("fleet", "status", "--dir", str(folder))
     assert said.code == 69
     assert [line.split()[1] for line in said.out.splitlines()[1:4]] == ["ended", "silent", "up"]
-    assert "1 of the 3 servers" in call("fleet", "up", "--dir", str(folder)).err
     assert call("fleet", "down", "--dir", str(folder)).code == 0
     assert not any(started_at(pid) for pid in pids(told))
+
+
+def test_up_starts_those_again_that_have_ended(folder: Path) -> None:
+    told = up(folder, "3")
+    os.kill(pids(told)[1], signal.SIGKILL)
+    assert eventually(lambda: not started_at(pids(told)[1]))
+    assert "not 4" in call("fleet", "up", "4", "--dir", str(folder)).err
+    again = up(folder)
+    assert again["started"] is True
+    assert again["url"] == told["url"]
+    assert [node["state"] for node in again["nodes"]] == ["up"] * 3
+    assert [old == new for old, new in zip(pids(told), pids(again), strict=True)] == [True, False, True]
+    with ql.connect(told["url"]) as locks:  # two are a majority: nobody waits for the one that has forgotten
+        locks.lock("job").acquire(timeout=5).release()
+    assert call("fleet", "down", "--dir", str(folder)).code == 0
+    assert not any(started_at(pid) for pid in [*pids(told), *pids(again)])
+
+
+def ask_for(port: int) -> bool:
+    """Is somebody else there?"""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_one_that_cannot_be_started_again_is_named_and_the_others_stay(folder: Path) -> None:
+    told = up(folder, "3")
+    os.kill(pids(told)[1], signal.SIGKILL)
+    assert eventually(lambda: not started_at(pids(told)[1]))
+    port = told["nodes"][1]["port"]
+    assert eventually(lambda: not ask_for(port)), "its threads end one after another"
+    with socket.create_server(("127.0.0.1", port)):
+        said = call("fleet", "up", "--dir", str(folder))
+    assert said.code == 64
+    assert "did not come up" in said.err
+    states = [node["state"] for node in call("fleet", "status", "--json", "--dir", str(folder)).json["nodes"]]
+    assert states == ["up", "ended", "up"]
+    assert call("fleet", "down", "--dir", str(folder)).code == 0
+
+
+def test_a_folder_that_cannot_be_is_named(folder: Path) -> None:
+    assert "/proc/none: No such file or directory" in complaint(
+        quorumlock("fleet", "up", "--dir", "/proc/none"), 64
+    )
 
 
 def test_what_persists_comes_back(folder: Path) -> None:

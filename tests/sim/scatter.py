@@ -122,7 +122,7 @@ class Scatter:
             clock=lambda: 0.0,  # no time passes for a client: nothing is refused for being late
             wall=lambda: NOW + client.skew,
             random=lambda: 0.5,
-            new_token=lambda: next(tokens),
+            new_token=lambda _: next(tokens),
         )
         fleet.mustered = True
         client = Client(fleet, self.life(fleet))

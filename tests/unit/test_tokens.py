@@ -30,5 +30,5 @@ def test_a_long_or_strange_host_name_is_capped_and_cleaned(monkeypatch: pytest.M
 
 
 def test_identify_false_leaves_the_host_out() -> None:
-    assert "@" in quorumlock.connect("redis://a")._fleet.new_token()
-    assert "@" not in quorumlock.connect("redis://a", identify=False)._fleet.new_token()
+    assert "@" in quorumlock.connect("redis://a")._fleet.new_token("")
+    assert "@" not in quorumlock.connect("redis://a", identify=False)._fleet.new_token("")

@@ -159,7 +159,7 @@ def test_without_a_majority_it_is_said_what_is_not_known(make_site: MakeSite, ma
         answer = site.visitor().get("api/v1/lock", params={"name": "a"})
         assert answer.status_code == 503
         assert "no majority" in answer.json()["error"]
-        assert "quorumlock_sample_failed 1\n" in site.visitor().get("metrics").text
+        assert "quorumlock_fleet_sample_failed 1\n" in site.visitor().get("metrics").text
         for server in servers.servers[:2]:
             server.start()
         assert eventually(lambda: not site.get("api/v1/overview")["problem"])
@@ -169,10 +169,10 @@ def test_without_a_majority_it_is_said_what_is_not_known(make_site: MakeSite, ma
 def test_metrics_are_gauges_without_names(make_site: MakeSite, locks: ql.Locker) -> None:
     with locks.lock("orders:secret-name"):
         site = make_site()
-        assert eventually(lambda: "quorumlock_locks_held 1\n" in site.visitor().get("metrics").text)
+        assert eventually(lambda: "quorumlock_fleet_locks_held 1\n" in site.visitor().get("metrics").text)
         text = site.visitor().get("metrics").text
     assert "secret-name" not in text
-    assert text.count("quorumlock_node_ready{node=") == 3
+    assert text.count("quorumlock_fleet_node_ready{node=") == 3
     for line in text.splitlines():
         assert line.startswith(("# HELP quorumlock_", "# TYPE quorumlock_", "quorumlock_"))
     names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]

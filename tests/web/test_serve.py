@@ -105,6 +105,14 @@ def test_it_shows_the_locks_of_others_and_ends_when_told(url: str) -> None:
         assert process.stderr.read() == ""
 
 
+def test_a_fleet_that_is_down_is_told_before_anybody_opens_the_page() -> None:
+    with serving(url="redis://127.0.0.1:1") as (process, address):
+        assert httpx.get(f"{address}api/v1/nodes").json()["nodes"][0]["state"] == "down"
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=30)
+    assert told.startswith("quorumlock: 0 of 1 nodes are ready: 127.0.0.1:1 is down (Connection refused)\n")
+
+
 def test_the_token_comes_from_a_file_and_is_told_to_nobody(url: str, tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(f"{TOKEN}\n")

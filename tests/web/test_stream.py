@@ -83,7 +83,7 @@ def test_metrics_tell_nothing_that_was_never_learnt(make_site: MakeSite) -> None
     with ql.connect(f"redis://127.0.0.1:{port}") as nobody:
         site = make_site(locks=nobody)
         text = site.visitor().get("metrics").text
-    assert "quorumlock_sample_failed 1\n" in text
+    assert "quorumlock_fleet_sample_failed 1\n" in text
     assert "quorumlock_locks_" not in text
 
 
@@ -100,7 +100,7 @@ def test_a_look_that_is_a_mistake_of_our_own_is_told(
     monkeypatch.setattr(site.locks, "survey", fails)
     with caplog.at_level(logging.WARNING):
         assert eventually(lambda: "KeyError" in site.get("api/v1/overview")["problem"])
-        assert "quorumlock_sample_failed 1\n" in site.visitor().get("metrics").text
+        assert "quorumlock_fleet_sample_failed 1\n" in site.visitor().get("metrics").text
         before = next(asked)
         assert eventually(lambda: next(asked) > before + 5)
     assert caplog.text.count("Traceback") == 1, "and not with every look"

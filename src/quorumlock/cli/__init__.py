@@ -14,7 +14,7 @@ import keyword
 import sys
 from collections.abc import Callable, Sequence
 
-from .output import EX_INTERRUPTED, EX_OK, EX_UNAVAILABLE, EX_UNREAD, EX_USAGE, complain, nobody_reads
+from .output import EX_INTERRUPTED, EX_OK, EX_UNREAD, code_of, complain, in_words, nobody_reads
 from .parsing import Parser
 
 __all__ = ["main"]
@@ -52,7 +52,7 @@ are kept in a file of this machine.
 exit codes:
   0   done
   64  a mistake in the call or in the deployment
-  69  nodes that do not answer
+  69  nodes that do not answer, or a file that cannot be used
   75  the lock is held by somebody else
   76  the lock was lost while the command ran
 """
@@ -115,9 +115,9 @@ def general() -> Parser:
 
 def explained(error: Exception, *, verbose: bool) -> int:
     """A line about what went wrong, and the exit code that says whose fault it is."""
-    from ..errors import EngineError, LockError, NoQuorum
+    from ..errors import LockError
 
     if verbose or not isinstance(error, LockError | OSError):
         raise error
-    complain(str(error))
-    return EX_UNAVAILABLE if isinstance(error, NoQuorum | EngineError) else EX_USAGE
+    complain(in_words(error))
+    return code_of(error)

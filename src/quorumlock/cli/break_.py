@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .looking import add_looking_options, as_json, described, print_json, shown
+from .looking import add_looking_options, as_json, described, print_json, shown, slots_of
 from .output import EX_NOT_DONE, EX_OK, complain
 
 EPILOG = """\
@@ -15,6 +15,8 @@ fences. Better is to end the holder.
 
 example:
   quorumlock break nightly-report --yes
+
+exit codes: 0 it is broken, or was free; 1 it was left alone: nobody said yes
 """
 
 
@@ -32,10 +34,11 @@ def run(arguments: argparse.Namespace) -> int:
         found = locks.inspect(arguments.name)
         name = shown(found.name)
         if found.state == "free":
+            slots = ", ".join(shown(one.name) for one in slots_of(locks, arguments.name))
             if arguments.json:
                 print_json({"broken": False, "was": as_json(found)})
             else:
-                print(f"{name} is free: nothing was broken")
+                print(f"{name} is free: nothing was broken{f'. Held are {slots}: say which' if slots else ''}")
             return EX_OK
         holders = ", ".join(described(one) for one in found.holders)
         if not arguments.yes:
@@ -43,6 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
                 complain(f"{name} is {found.state} ({holders}): say --yes to break it without being asked")
                 return EX_NOT_DONE
             if input(f"{name} is {found.state} ({holders}). Break it? [y/N] ").strip().lower() not in ("y", "yes"):
+                return EX_NOT_DONE
+            if [one.fence for one in locks.inspect(arguments.name).holders] != [one.fence for one in found.holders]:
+                complain(f"{name} has changed hands meanwhile: it was left alone")
                 return EX_NOT_DONE
         locks.break_(arguments.name)
     if arguments.json:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .looking import add_looking_options, print_json, shown
-from .output import EX_OK, EX_USAGE, complain, scrubbed
+from .output import EX_OK, EX_USAGE, complain, scrubbed, spoken
 from .parsing import seconds
 
 if TYPE_CHECKING:
@@ -19,17 +19,17 @@ EPILOG = """\
 examples:
   quorumlock doctor --url redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3
   quorumlock doctor --json --seconds 10
-  quorumlock doctor --acl --user locks
+  quorumlock doctor --acl --user locks --url redis://10.0.0.1
 
 Nothing is changed on the nodes. It knows what its user may know: where INFO or
 CONFIG GET is denied, it says so.
 
 exit codes:
-  0   all is well
+  0   all is well, as far as it could be seen
   1   there are warnings
   2   there are errors
 """
-CODES = {"ok": 0, "warning": 1, "error": 2}
+CODES = {"ok": 0, "unseen": 0, "warning": 1, "error": 2}
 WIDTH = 100
 
 
@@ -79,8 +79,10 @@ def _misconfigured(error: Exception) -> Finding:
 
 def described(findings: Sequence[Finding]) -> str:
     """For people: the worst first, each with its remedy."""
+    from ..doctoring.findings import SEVERITIES
+
     lines: list[str] = []
-    for one in sorted(findings, key=lambda one: -CODES[one.severity]):
+    for one in sorted(findings, key=lambda one: -SEVERITIES.index(one.severity)):
         about = f"{one.node} " if one.node else ""
         lines.append(_wrapped(f"{one.severity:8}{one.check}: ", f"{about}{one.says}", 10))
         if one.remedy:
@@ -89,7 +91,7 @@ def described(findings: Sequence[Finding]) -> str:
 
 
 def _wrapped(head: str, text: str, indent: int) -> str:
-    return textwrap.fill(head + shown(text), WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
+    return textwrap.fill(head + shown(spoken(text)), WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 def _acl(locks: Any, arguments: argparse.Namespace) -> int:

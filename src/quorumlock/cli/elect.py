@@ -15,6 +15,8 @@ itself, so does this, with its exit code.
 
 example:
   quorumlock elect scheduler -- ./scheduler
+
+exit codes: those of the command, and those of `quorumlock run` but 75 and 76
 """
 
 
@@ -27,7 +29,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("-c", dest="shell", metavar="TEXT", help="run this with sh -c")
     parser.add_argument(
-        "--ttl", type=seconds, default=30.0, metavar="S", help="a leader that dies is replaced within it"
+        "--ttl",
+        type=seconds,
+        default=30.0,
+        metavar="S",
+        help="how long one that dies still leads (default: 30)",
     )
     parser.add_argument("--note", metavar="TEXT", help="shown to whoever asks who leads")
     running.add_losing_options(parser)

@@ -76,11 +76,11 @@ def _up(folder: Path, arguments: argparse.Namespace) -> int:
 
 
 def _wait(fleet: Fleet) -> float:
-    """How long a fleet that came back is in quarantine."""
+    """How long it takes until a majority of a fleet that came back is out of quarantine."""
     import quorumlock
 
     with quorumlock.connect(fleet.url) as locks:
-        return max(node.quarantine for node in locks.nodes(1))
+        return sorted(node.quarantine for node in locks.nodes(1))[len(fleet.members) // 2]
 
 
 def _down(folder: Path, arguments: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .output import EX_OK, EX_UNAVAILABLE, EX_USAGE, complain
+from .output import EX_OK, EX_USAGE, complain
 from .parsing import add_fleet_options, add_output_options
 
 DESCRIPTION = """\
@@ -47,13 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         complain("say which nodes: --url, or QUORUMLOCK_URL. (The file of this machine needs no initialising)")
         return EX_USAGE
     with quorumlock.connect(chosen.values["url"], **chosen.options) as locks:
-        try:
-            wait = locks.init_fleet(force=arguments.force)
-        except (quorumlock.ConfigurationError, quorumlock.NoQuorum) as error:
-            if arguments.verbose > 1:
-                raise
-            complain(str(error).replace("init_fleet(force=True)", "init --force"))
-            return EX_UNAVAILABLE if isinstance(error, quorumlock.NoQuorum) else EX_USAGE
+        wait = locks.init_fleet(force=arguments.force)
         terms = chosen.values.get("prefix", ""), chosen.values.get("max_ttl", 60.0)
         if arguments.json:
             from .looking import print_json

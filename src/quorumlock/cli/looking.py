@@ -8,10 +8,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .output import complain
 from .parsing import add_fleet_options, add_output_options
 
+SLOTS_SEEN = 1000
+
 if TYPE_CHECKING:
+    from ..errors import NotAcquired
     from ..inspecting import Holder, Inspection
     from ..sync.locker import Locker
 
@@ -51,15 +53,26 @@ def who(holder: Holder | None) -> str:
     return f"{holder.host or '?'}:{holder.pid or '?'}{f' {holder.where}' if holder.where else ''}"
 
 
-def complain_of(busy: Exception, locks: Locker, name: str) -> None:
+def busy_with(busy: NotAcquired, locks: Locker, name: str) -> str:
     """That a lock was not obtained, and who has it: whoever reads this would ask that next."""
     from ..errors import LockError
 
     try:
-        holders = locks.inspect(name).holders
+        holders = locks.inspect(name).holders or tuple(
+            one.holder for one in slots_of(locks, name) if one.holder is not None
+        )
     except LockError:  # what was to be said is more important
         holders = ()
-    complain("; ".join([str(busy), *(f"held by {described(one)}" for one in holders[:3])]))
+    if not holders:
+        return str(busy)
+    told = str(busy) if busy.tally is None else str(busy).removesuffix(f": {busy.tally.describe()}")
+    return f"{told}: {', '.join(f'by {described(one)}' for one in holders[:3])}"
+
+
+def slots_of(locks: Locker, name: str) -> list[Inspection]:
+    """The slots of a semaphore of this name that are taken: each is a lock of its own."""
+    taken = locks.survey(f"{name}#*", SLOTS_SEEN)
+    return [one for one in taken if one.name.removeprefix(f"{name}#").isdecimal()]
 
 
 def described(holder: Holder) -> str:

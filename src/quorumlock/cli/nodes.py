@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .looking import add_looking_options, print_json, shown, span, table
-from .output import EX_OK, EX_UNAVAILABLE
+from .output import EX_OK, EX_UNAVAILABLE, spoken
 
 if TYPE_CHECKING:
     from ..inspecting import NodeState
@@ -62,7 +62,7 @@ def described(found: Sequence[NodeState]) -> str:
         )
         for node in found
     ]
-    reasons = [f"{shown(node.node)} {shown(node.detail)}" for node in found if node.detail]
+    reasons = [f"{shown(node.node)} {shown(spoken(node.detail))}" for node in found if node.detail]
     return "\n".join([table(titles, rows), *reasons])
 
 

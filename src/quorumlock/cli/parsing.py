@@ -9,6 +9,7 @@ from .output import EX_USAGE, complain
 
 TYPE_CHECKING = False  # as in typing, which takes long to import
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
 
@@ -71,17 +72,33 @@ def add_fleet_options(parser: argparse.ArgumentParser) -> None:
     fleet.add_argument("--config", metavar="FILE", help="instead of the quorumlock.toml that is found")
 
 
-def seconds(text: str) -> float:
-    """A length of time."""
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise ValueError(text)
-    return value
+def number(least: float, most: float, what: str) -> Callable[[str], float]:
+    """Reads a number, or says which are meant."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return value
+
+    return read
 
 
-def interval(text: str) -> float:
-    """How often to look."""
-    value = float(text)
-    if not 0.1 <= value <= 3600:
-        raise ValueError(text)
-    return value
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Reads a whole number, or says which are meant."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} to {most}")
+        return int(text)
+
+    return read
+
+
+seconds = number(0, 1e9, "a number of seconds")
+slots = whole(1, 1000)
+"""As many as SLOTS_MOST of core/family.py, which takes long to import."""
+interval = number(0.1, 3600, "a number of seconds, from 0.1 to 3600")

@@ -12,8 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from .job import ON_LOST, PASSED_ON, Job
 from .leash import Leash
-from .output import EX_CANNOT_RUN, EX_HELD, EX_LOST, EX_NOT_FOUND, EX_OK, EX_USAGE, complain, say, tell
-from .parsing import add_fleet_options, add_verbose, seconds
+from .output import (
+    EX_CANNOT_RUN,
+    EX_HELD,
+    EX_LOST,
+    EX_NOT_FOUND,
+    EX_OK,
+    EX_USAGE,
+    complain,
+    in_words,
+    say,
+    tell,
+)
+from .parsing import add_fleet_options, add_verbose, seconds, slots, whole
 
 if TYPE_CHECKING:
     from quorumlock import Lease, Locker
@@ -37,6 +48,7 @@ exit codes: those of the command; 128 + N if signal N ended it
   64  a mistake in the call         69  no majority of nodes answers
   75  held by somebody else (-E)    76  the lock was lost while it ran
   126 it cannot be run              127 there is no such command
+  128 + N: ended by signal N while it waited for the lock
 """
 
 
@@ -47,17 +59,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", dest="shell", metavar="TEXT", help="run this with sh -c")
 
     waiting = parser.add_argument_group("waiting (default: as long as it takes)")
-    waiting.add_argument("-n", "--no-wait", action="store_true", help="give up at once if it is held")
-    waiting.add_argument("-w", "--timeout", type=seconds, metavar="S", help="give up after so many seconds")
+    until = waiting.add_mutually_exclusive_group()
+    until.add_argument("-n", "--no-wait", action="store_true", help="give up at once if it is held")
+    until.add_argument("-w", "--timeout", type=seconds, metavar="S", help="give up after so many seconds")
     waiting.add_argument(
-        "-E", "--conflict-exit-code", type=_code, default=EX_HELD, metavar="N", help="when it is held (default: 75)"
+        "-E",
+        "--conflict-exit-code",
+        type=whole(0, 255),
+        default=EX_HELD,
+        metavar="N",
+        help="when it is held (default: 75)",
     )
     waiting.add_argument("--skip-ok", action="store_true", help="held is fine: exit with 0")
     waiting.add_argument("--fair", action="store_true", help="never overtake who came before")
 
     lock = parser.add_argument_group("the lock")
     lock.add_argument("-s", "--shared", action="store_true", help="share it with others who say --shared")
-    lock.add_argument("--slots", type=int, metavar="N", help="let N have it at a time")
+    lock.add_argument("--slots", type=slots, metavar="N", help="let N have it at a time")
     lock.add_argument(
         "--ttl",
         type=seconds,
@@ -65,7 +83,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="it is renewed while the command runs, and outlives a machine that dies by so much (default: 30)",
     )
-    lock.add_argument("--max-hold", type=seconds, metavar="S", help="it is lost after that (default: a day)")
+    lock.add_argument(
+        "--max-hold",
+        type=seconds,
+        metavar="S",
+        help="not to be renewed after that (default: a day)",
+    )
     lock.add_argument(
         "--at-least",
         type=seconds,
@@ -97,27 +120,41 @@ def add_losing_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    command = _command(arguments)
+    """With --json one line tells at the end what came of it, also if nothing was run."""
+    told: dict[str, Any] = {"name": arguments.name}
+    told |= dict.fromkeys(("resource", "fence", "waited", "held", "exit_code", "lost", "error"))
+    try:
+        told["exit_code"] = _run(arguments, told)
+    except Exception as error:
+        from . import explained
+
+        told["error"], told["exit_code"] = in_words(error), explained(error, verbose=arguments.verbose > 1)
+    if arguments.json:
+        tell(told)
+    return int(told["exit_code"])
+
+
+def _run(arguments: argparse.Namespace, told: dict[str, Any]) -> int:
+    command = _command(arguments, told)
     if isinstance(command, int):
         return command
     grace = arguments.ttl / 4 if arguments.kill_after is None else arguments.kill_after
     if grace > arguments.ttl / 2:
-        complain(f"--kill-after {grace:g} must be at most half of --ttl {arguments.ttl:g}: it is renewed by then")
-        return EX_USAGE
+        return _not_run(told, EX_USAGE, f"--kill-after {grace:g} must be at most half of --ttl {arguments.ttl:g}")
     leash = Leash()  # first: from here on there are threads
     job = Job(leash, command)
     try:
         from .settings import connect
 
         with connect(arguments) as locks, _interruptible():
-            return _run(locks, arguments, job, grace)
+            return _hold(locks, arguments, job, grace, told)
     except Interrupted as interrupted:
         return 128 + interrupted.number
     finally:
         leash.let_go()
 
 
-def _run(locks: Locker, arguments: argparse.Namespace, job: Job, grace: float) -> int:
+def _hold(locks: Locker, arguments: argparse.Namespace, job: Job, grace: float, told: dict[str, Any]) -> int:
     from ..errors import AcquireTimeout, LockHeld
 
     acquire = _way_in(locks, arguments, job)
@@ -125,22 +162,24 @@ def _run(locks: Locker, arguments: argparse.Namespace, job: Job, grace: float) -
     try:
         lease = acquire()
     except (LockHeld, AcquireTimeout) as busy:
-        if arguments.skip_ok:
-            return EX_OK
-        from .looking import complain_of
+        told["waited"] = round(time.monotonic() - began, 3)
+        from .looking import busy_with
 
-        complain_of(busy, locks, arguments.name)
-        code: int = arguments.conflict_exit_code
-        return code
-    waited, told, lost = time.monotonic() - began, arguments.verbose > 0, None
+        text = busy_with(busy, locks, arguments.name)
+        if arguments.skip_ok:
+            told["error"] = text
+            return EX_OK
+        return _not_run(told, arguments.conflict_exit_code, text)
+    waited, loud = time.monotonic() - began, arguments.verbose > 0
+    told |= {"resource": lease.resource, "fence": lease.fence, "waited": round(waited, 3)}
     try:
-        say(told, f"{lease.resource}: acquired after {waited:.3f} s, fence {lease.fence}")
+        say(loud, f"{lease.resource}: acquired after {waited:.3f} s, fence {lease.fence}")
         ending = job.run(
             os.environ | _about(lease), lease, arguments.on_lost, grace, margin=min(1.0, lease.ttl / 20)
         )
         code = ending.code
         if ending.lost or not lease.held:
-            lost = _why(lease, time.monotonic() - began - waited, arguments.max_hold)
+            lost = told["lost"] = _why(lease, time.monotonic() - began - waited, arguments.max_hold)
             complain(f"{lease.resource} was lost while {job.command[0]} ran: {lost}")
             if not ending.gone:
                 complain(
@@ -148,35 +187,37 @@ def _run(locks: Locker, arguments: argparse.Namespace, job: Job, grace: float) -
                 )
             code = EX_LOST if ending.lost else code
     except (FileNotFoundError, NotADirectoryError):
-        complain(f"{job.command[0]}: no such command")
-        code = EX_NOT_FOUND
+        code = _not_run(told, EX_NOT_FOUND, f"{job.command[0]}: no such command")
     except PermissionError as error:
-        complain(f"{job.command[0]} cannot be run: {error.strerror}")
-        code = EX_CANNOT_RUN
+        code = _not_run(told, EX_CANNOT_RUN, f"{job.command[0]} cannot be run: {error.strerror}")
     finally:
         held = time.monotonic() - began - waited
+        told["held"] = round(held, 3)
         lease.release()
-    say(told, f"{lease.resource}: released after {held:.3f} s, exit code {code}")
-    if arguments.json:
-        tell({
-            "name": lease.name, "resource": lease.resource, "fence": lease.fence, "waited": round(waited, 3),
-            "held": round(held, 3), "exit_code": code, "lost": lost,
-        })  # fmt: skip
+    say(loud, f"{lease.resource}: released after {held:.3f} s, exit code {code}")
     return code
 
 
-def _command(arguments: argparse.Namespace) -> list[str] | int:
+def _not_run(told: dict[str, Any], code: int, why: str) -> int:
+    complain(why)
+    told["error"] = why
+    return code
+
+
+def _command(arguments: argparse.Namespace, told: dict[str, Any]) -> list[str] | int:
     """What to run; or the exit code, where there is nothing to run. Found out before anybody waits for a lock."""
     if (arguments.shell is None) is not bool(arguments.command):
-        complain("say what to run: -- COMMAND, or -c TEXT, and not both (see quorumlock run --help)")
-        return EX_USAGE
+        about = "elect" if arguments.elects else "run"
+        return _not_run(
+            told, EX_USAGE, f"say what to run: -- COMMAND, or -c TEXT, and not both (see quorumlock {about} --help)"
+        )
     if arguments.shell is not None:
         return ["/bin/sh", "-c", arguments.shell]
     command: list[str] = arguments.command
     if not _found(command[0], os.X_OK):
         there = _found(command[0], os.F_OK)
-        complain(f"{command[0]} cannot be run" if there else f"{command[0]}: no such command")
-        return EX_CANNOT_RUN if there else EX_NOT_FOUND
+        why = f"{command[0]} cannot be run" if there else f"{command[0]}: no such command"
+        return _not_run(told, EX_CANNOT_RUN if there else EX_NOT_FOUND, why)
     return command
 
 
@@ -247,10 +288,3 @@ def _interruptible() -> Iterator[None]:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, interrupt)
     yield
-
-
-def _code(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= 255:
-        raise ValueError(text)
-    return value

@@ -6,10 +6,14 @@ import argparse
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigurationError
-from .output import EX_OK
-from .parsing import add_fleet_options
+from .output import EX_OK, complain, spoken
+from .parsing import add_fleet_options, add_verbose
+
+if TYPE_CHECKING:
+    from ..sync.locker import Locker
 
 EPILOG = """\
 examples:
@@ -50,9 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--every", type=float, default=1.0, metavar="SECONDS", help="between two looks at the fleet (default: 1)"
     )
-    parser.add_argument(
-        "-v", "--verbose", action="count", default=0, help="log what is asked; -vv: with tracebacks"
-    )
+    add_verbose(parser, "log what is asked; ")
     add_fleet_options(parser)
 
 
@@ -90,8 +92,18 @@ def run(arguments: argparse.Namespace) -> int:
             breaker = stack.enter_context(
                 quorumlock.connect(chosen.values.get("url"), **chosen.options, journal=JOURNAL_MOST)
             )
+        _warn(locks)
         serve(locks, breaker, settings, ear, verbose=arguments.verbose > 0)
     return EX_OK
+
+
+def _warn(locks: Locker) -> None:
+    """A dashboard of a fleet that is down is of use, but nobody should have to open it to learn that."""
+    found = locks.nodes(1)
+    ready = sum(node.state == "ready" for node in found)
+    if ready <= len(found) // 2:
+        why = "; ".join(f"{node.node} is {node.state} ({spoken(node.detail)})" for node in found if node.detail)
+        complain(f"{ready} of {len(found)} nodes are ready: {why}")
 
 
 def token(path: str | None, environment: Mapping[str, str]) -> str | None:

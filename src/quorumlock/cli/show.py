@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .looking import add_looking_options, ago, as_json, print_json, shown, span, table, who
+from .looking import add_looking_options, ago, as_json, print_json, shown, slots_of, span, table, who
 from .output import EX_OK
 
 if TYPE_CHECKING:
@@ -23,11 +23,20 @@ def run(arguments: argparse.Namespace) -> int:
 
     with connect(arguments) as locks:
         found = locks.inspect(arguments.name)
+        slots = slots_of(locks, arguments.name) if found.state == "free" else []
     if arguments.json:
-        print_json(as_json(found))
-    else:
-        print(described(found))
+        print_json({**as_json(found), "slots": [as_json(one) for one in slots]})
+        return EX_OK
+    print(described(found))
+    if slots:
+        print(f"of a semaphore of this name {_count(slots)}:")
+    for slot in slots:
+        print(described(slot).partition("\n  NODE")[0])
     return EX_OK
+
+
+def _count(slots: list[Inspection]) -> str:
+    return "one slot is held" if len(slots) == 1 else f"{len(slots)} slots are held"
 
 
 def described(found: Inspection) -> str:

@@ -6,9 +6,9 @@ import argparse
 import os
 import sys
 
-from .looking import add_looking_options, add_pattern
+from .looking import add_pattern
 from .output import EX_OK, EX_USAGE, complain
-from .parsing import interval
+from .parsing import add_fleet_options, add_verbose, interval, whole
 
 EPILOG = """\
 examples:
@@ -16,7 +16,7 @@ examples:
   quorumlock top 'orders:*' --every 5
 
 q quits; arrows and space move; s sorts by name, by how long it is held, by who
-waits.
+waits. For programs there are `quorumlock ls --json` and `quorumlock watch --json`.
 """
 
 
@@ -26,14 +26,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--every", type=interval, default=1.0, metavar="S", help="how often to look, in seconds (default: 1)"
     )
-    parser.add_argument("--limit", type=int, default=5000, metavar="N", help="no more than that (default: 5000)")
-    add_looking_options(parser)
+    parser.add_argument(
+        "--limit", type=whole(1, 100_000), default=5000, metavar="N", help="no more than that (default: 5000)"
+    )
+    add_verbose(parser)
+    add_fleet_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.json:
-        complain("top is for people; programs take `quorumlock ls --json`, or `quorumlock watch --json`")
-        return EX_USAGE
     if not sys.stdout.isatty() or not sys.stdin.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         complain("top needs a terminal; `quorumlock ls` shows the same once, and `quorumlock watch` what happens")
         return EX_USAGE
@@ -47,7 +47,6 @@ def run(arguments: argparse.Namespace) -> int:
     from .top_screen import Top
 
     options.pattern(arguments.pattern)
-    options.whole("--limit", arguments.limit, 1, 100_000)
     with connect(arguments) as locks:
         try:
             Top(locks, arguments.pattern, arguments.limit).run(arguments.every)

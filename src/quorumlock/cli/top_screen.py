@@ -49,6 +49,7 @@ class Top:
         self._pattern = pattern
         self._limit = limit
         self._found: list[Inspection] = []
+        self._known = False
         self._trouble = ""
         self._order = 0
         self._first = 0
@@ -77,6 +78,7 @@ class Top:
     def _look(self) -> None:
         try:
             self._found, self._trouble = self._locks.survey(self._pattern, self._limit), ""
+            self._known = True
         except NoQuorum as error:  # the last that was seen stays
             self._trouble = str(error)
 
@@ -106,7 +108,7 @@ class Top:
     def _headline(self, found: list[Inspection]) -> Text:
         waiting = sum(len(one.waiters) for one in found)
         line = Text(no_wrap=True, overflow="ellipsis")
-        line.append(f"{len(found)} held", "bold")
+        line.append(f"{len(found)} held" if self._known else "nobody can tell what is held", "bold")
         line.append(f", {waiting} waiting" if waiting else "", "yellow")
         line.append(f"   {time.strftime('%H:%M:%S')}   {shown(', '.join(self._locks.engine.labels))}", "dim")
         return line

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import Any
 
-from .looking import add_looking_options, complain_of, print_json
-from .output import EX_HELD, EX_OK
-from .parsing import seconds
+from .looking import add_looking_options, busy_with, print_json
+from .output import EX_HELD, EX_OK, complain
+from .parsing import seconds, slots
 
 EPILOG = """\
 It stands in the queue like everybody else, has the lock for a moment when it is
@@ -24,6 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("name", metavar="NAME", help="of the lock")
     parser.add_argument("-w", "--timeout", type=seconds, metavar="S", help="give up after so many seconds")
+    parser.add_argument("--slots", type=slots, metavar="N", help="until one of N slots is free (`run --slots N`)")
     add_looking_options(parser)
 
 
@@ -32,12 +34,17 @@ def run(arguments: argparse.Namespace) -> int:
     from .settings import connect
 
     began = time.monotonic()
+    options: dict[str, Any] = {"timeout": arguments.timeout, "note": "quorumlock wait"}
     with connect(arguments) as locks:
+        slots = arguments.slots
+        lock = locks.semaphore(arguments.name, slots, **options) if slots else locks.lock(arguments.name, **options)
         try:
-            with locks.lock(arguments.name, timeout=arguments.timeout, note="quorumlock wait"):
+            with lock:
                 waited = time.monotonic() - began
         except (AcquireTimeout, LockHeld) as held:
-            complain_of(held, locks, arguments.name)
+            complain(busy_with(held, locks, arguments.name))
+            if arguments.json:
+                print_json({"name": arguments.name, "free": False, "waited": round(time.monotonic() - began, 3)})
             return EX_HELD
     if arguments.json:
         print_json({"name": arguments.name, "free": True, "waited": round(waited, 3)})

@@ -58,8 +58,8 @@ class Read(Kind):
     word = "read"
     exclusive = False
 
-    def token(self, fleet: Fleet) -> str:
-        return READER + fleet.new_token()
+    def token(self, fleet: Fleet, start: str) -> str:
+        return READER + fleet.new_token(start)
 
     def request(
         self, name: str, token: str, ttl_ms: int, candidate_us: int, ticket: Ticket | None, strict: bool, card: str
@@ -227,7 +227,7 @@ def below(fences: tuple[int, ...], top: tuple[int, ...]) -> bool:
 
 def downgrade(fleet: Fleet, grant: Grant) -> Steps[Grant | None]:
     """Shares a lock that was somebody's alone; None: it is lost."""
-    token, ttl = READER + fleet.new_token(), grant.ttl
+    token, ttl = READER + fleet.new_token(""), grant.ttl
     tally = Tally(fleet.nodes, fleet.majority)
     started_at = fleet.clock()
     request = Downgrade(grant.name, grant.token, round((ttl + grant.lock_delay) * 1000), token, grant.ticket)

@@ -22,7 +22,8 @@ class Fleet:
     clock: Callable[[], float]
     wall: Callable[[], float]
     random: Callable[[], float]
-    new_token: Callable[[], str]
+    new_token: Callable[[str], str]
+    """Given how it is to begin."""
     node_timeout: float = 0.05
     drift: float = 0.01
     majority: int = field(init=False)

@@ -66,7 +66,7 @@ def report(fleet: Fleet, name: str, fence: int, detail: str) -> Steps[Tally]:
     """Has every node write down that a guard refused a fence."""
     yield from muster(fleet)
     tally = Tally(fleet.nodes, fleet.majority, any_answer=True, patient=True)
-    request = Refused(name, fence, fleet.new_token(), detail)
+    request = Refused(name, fence, fleet.new_token(""), detail)
     yield Round(fleet.to_all(request), tally, fleet.node_timeout, Route(), everyone=True)
     return tally
 

@@ -41,7 +41,7 @@ class Timed(Tally):
         super().cast(node, answer)
 
 
-UNHEARD = frozenset({Cause.SILENT, Cause.UNREACHABLE, Cause.DISCONNECTED, Cause.LEFT_OUT})
+UNHEARD = frozenset({Cause.SILENT, Cause.UNREACHABLE, Cause.DENIED, Cause.DISCONNECTED, Cause.LEFT_OUT})
 
 
 def feel(fleet: Fleet) -> Steps[list[Pulse]]:

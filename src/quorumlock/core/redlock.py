@@ -130,8 +130,8 @@ class Kind:
     names: tuple[str, ...] = ()
     """If it is of several locks."""
 
-    def token(self, fleet: Fleet) -> str:
-        return fleet.new_token()
+    def token(self, fleet: Fleet, start: str) -> str:
+        return fleet.new_token(start)
 
     def tally(self, fleet: Fleet) -> Tally:
         return Tally(fleet.nodes, fleet.majority, reasoned=True)
@@ -183,7 +183,8 @@ def acquire(
         absent = yield from muster(fleet)
         if absent is not None:
             return Refusal(absent, busy=False, linger=False)
-    token = kind.token(fleet)
+    # By how it begins one can tell whose ticket it is that stands in the queue until the release.
+    token = kind.token(fleet, "" if ticket is None else ticket.id[:8])
     route = route or Route()
     tally = kind.tally(fleet)
     started_at = fleet.clock()

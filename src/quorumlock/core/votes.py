@@ -31,6 +31,7 @@ class Cause(enum.Enum):
     OTHER_KIND = "has a key of another kind under this name"
     SILENT = "did not answer in time"
     UNREACHABLE = "cannot be reached"
+    DENIED = "does not let us in"
     DISCONNECTED = "closed the connection"
     FAILED = "answered with an error"
     LEFT_OUT = "was left out, having failed a moment ago"
@@ -46,6 +47,7 @@ UNABLE = frozenset(
         Cause.STRANGER,
         Cause.SILENT,
         Cause.UNREACHABLE,
+        Cause.DENIED,
         Cause.DISCONNECTED,
         Cause.FAILED,
         Cause.LEFT_OUT,
@@ -53,8 +55,8 @@ UNABLE = frozenset(
 )
 """Causes that say nothing about the lock: the node was not able to decide."""
 
-UNSENT = frozenset({Cause.LEFT_OUT, Cause.UNREACHABLE})
-"""Causes that say that the request never left."""
+UNSENT = frozenset({Cause.LEFT_OUT, Cause.UNREACHABLE, Cause.DENIED})
+"""Causes that say that the request never left, or was not even looked at."""
 
 
 class Member(NamedTuple):

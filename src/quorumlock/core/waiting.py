@@ -176,7 +176,7 @@ def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
         if pause is None:
             raise given_up(name, outcome, f"after {attempt} attempts", timeout)
         if until is not None and until <= now:
-            raise given_up(name, outcome, f"within {timeout:g} s", timeout)
+            raise given_up(name, outcome, f"within {timeout:g} s" if timeout else "at once", timeout)
         if outcome.busy:
             if wish.on_wait is not None:
                 wish.waits(outcome.wait_ms / 1000 or None, outcome.holder, outcome.place)
@@ -239,7 +239,7 @@ def _stand_in_line(
 
 def _ticket(fleet: Fleet, room: Room, wish: Wish, watch: Watch, started_at: float, pause: float | None) -> Ticket:
     """A place in the queue, by when we came."""
-    who, at, where = fleet.new_token().partition("@")
+    who, at, where = fleet.new_token("").partition("@")
     id_ = f"{who[:16]}{at}{where}{'~r' if wish.kind.word == 'read' else ''}"
     order_us = int((fleet.wall() - (fleet.clock() - started_at)) * 1_000_000)
     room.expect(watch, id_)
@@ -354,6 +354,7 @@ REMEDIES = {
         Cause.DISCONNECTED,
         Cause.LEFT_OUT,
     },
+    "Correct the user or the password in the URL": {Cause.DENIED},
 }
 
 

@@ -78,7 +78,7 @@ def quarantines(fleet: FleetFacts) -> Iterator[Trouble]:
         yield Trouble(
             ERROR,
             None,
-            f"{ready} of {fleet.count} nodes are ready, {needed} are needed: no lock is granted now",
+            f"{ready} of {fleet.count} nodes are ready, {needed} needed: no lock is granted now",
             "see what is said of the others",
         )
 

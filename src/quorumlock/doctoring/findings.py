@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-OK, WARNING, ERROR = "ok", "warning", "error"
-SEVERITIES = (OK, WARNING, ERROR)
+OK, UNSEEN, WARNING, ERROR = "ok", "unseen", "warning", "error"
+SEVERITIES = (OK, UNSEEN, WARNING, ERROR)
 
 Facts = TypeVar("Facts")
 
@@ -18,7 +18,7 @@ class Finding:
 
     check: str
     severity: str
-    """ok, warning or error."""
+    """ok, unseen (nobody could look at it), warning or error."""
     node: str | None
     """None: it is about the fleet."""
     says: str
@@ -48,12 +48,14 @@ class Check(Generic[Facts]):
 
     def findings(self, facts: Facts) -> Iterator[Finding]:
         troubles = [Finding(self.name, one.severity, one.node, one.says, one.remedy) for one in self.judge(facts)]
-        yield from troubles or [Finding(self.name, OK, None, self._well(self.sees(facts)))]
+        yield from troubles or [self._well(self.sees(facts))]
 
-    def _well(self, seen: Sequence[bool]) -> str:
+    def _well(self, seen: Sequence[bool]) -> Finding:
         if all(seen):
-            return self.fine
-        return f"{self.fine} (seen on {sum(seen)} of {len(seen)} nodes)" if any(seen) else "not looked at"
+            return Finding(self.name, OK, None, self.fine)
+        if any(seen):
+            return Finding(self.name, OK, None, f"{self.fine} (seen on {sum(seen)} of {len(seen)} nodes)")
+        return Finding(self.name, UNSEEN, None, "no node let us look at it")
 
 
 def worst(findings: Sequence[Finding]) -> str:

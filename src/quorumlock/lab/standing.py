@@ -104,7 +104,7 @@ def read(folder: Path) -> Fleet | None:
 
 
 def up(folder: Path, count: int | None, persist: bool) -> tuple[Fleet, bool]:
-    """Starts a fleet, and initialises it if it is new; False if it was up already."""
+    """Starts a fleet, or those of it that have ended, and initialises it if it is new; False if all were up."""
     if count is not None and not 1 <= count <= MOST:
         raise ConfigurationError(f"a fleet of {count} servers: 1 to {MOST} can be started")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def up(folder: Path, count: int | None, persist: bool) -> tuple[Fleet, bool]:
             known = None
         if known is not None and known.alive:
             _refuse_other_wishes(known, count, persist)
-            return known, False
+            return (known, False) if len(known.alive) == len(known.members) else (_mended(known), True)
         if known is not None and known.persist:  # it was ended, and its data are there
             _refuse_other_wishes(known, count, persist)
             return _started(known), True
@@ -139,11 +139,6 @@ def down(folder: Path) -> tuple[Fleet | None, list[Member]]:
 
 def _refuse_other_wishes(known: Fleet, count: int | None, persist: bool) -> None:
     many = len(known.members)
-    if known.alive and (ended := many - len(known.alive)):
-        raise ConfigurationError(
-            f"{ended} of the {many} servers in {known.folder} have ended by themselves (see their logs): "
-            "`quorumlock fleet down` ends the others"
-        )
     if count not in (None, many):
         raise ConfigurationError(
             f"{known.folder} has a fleet of {many} servers, not {count}: end it with `quorumlock fleet "
@@ -185,6 +180,19 @@ def _started(fleet: Fleet) -> Fleet:
         _undo(replace(fleet, members=_members(fleet.folder, [member.port for member in fleet.members])))
         raise
     return fleet
+
+
+def _mended(fleet: Fleet) -> Fleet:
+    """Starts those again that have ended by themselves, and leaves the others alone."""
+    begun: list[Member] = []
+    try:
+        begun.extend(_begin(member, fleet) for member in fleet.members if not member.alive)
+        for member in begun:
+            _ready(member)
+    except BaseException:
+        _end([member for member in begun if member.alive])
+        raise
+    return replace(fleet, members=_members(fleet.folder, [member.port for member in fleet.members]))
 
 
 def _begin(member: Member, fleet: Fleet) -> Member:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import events, guards
 from ..core.votes import UNABLE, Cause, Tally
-from ..errors import LossReason
+from ..errors import ConfigurationError, LossReason
 from ..events import WHYS, Event
 from .book import Book
 from .pulses import Pulses
@@ -108,6 +108,7 @@ class Watcher:
     """Hears the events of one Locker."""
 
     def __init__(self, locks: Locker | AsyncLocker, metrics: Metrics, pulse: bool) -> None:
+        self.of = weakref.ref(locks)
         self.group = locks._settings.group or NO_GROUP
         self._metrics = metrics
         self._book: Book[bool] = Book()
@@ -215,9 +216,13 @@ def export_metrics(
 ) -> Callable[[], None]:
     """Counts the events of a Locker in a registry, by its `group`; what is returned ends that.
 
+    Raises ConfigurationError for one that is counted there already.
+
     `pulse`: ask every node, at each scrape, how fast it answers.
     """
     metrics = metrics_of(registry)
+    if any(watcher.of() is locks for watcher in metrics.watchers):
+        raise ConfigurationError("this Locker is exported to this registry already: it would be counted twice")
     watcher = Watcher(locks, metrics, pulse)
     unsubscribe = locks.subscribe(watcher.hear)
     metrics.watchers.add(watcher)

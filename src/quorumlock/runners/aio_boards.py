@@ -13,7 +13,7 @@ from ..core.effects import Round
 from ..core.room import Room
 from ..engines.base import Link, Store, WireEngine
 from . import board
-from .base import Watch, reason
+from .base import Watch, not_made
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -134,7 +134,7 @@ class Board(board.Board):
         try:
             connection = await self.engine.open_async(node)
         except Exception as error:
-            self.not_connected(node, reason(error))
+            self.not_connected(node, not_made(error))
         else:
             strand = Strand(node, connection, self.engine.new_link(node), self)
             self.connected(strand)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from ..core.effects import Effect, Steps
 from ..core.health import FIRST_PROBE, LAST_PROBE
+from ..core.votes import Answer, Cause, unknown
 from ..engines.base import WireEngine
 from ..events import Bus, NodeDown, NodeUp
 
@@ -34,6 +35,11 @@ def reason(error: Exception) -> str:
     if found := re.match(r"Error (\d+) connecting to \S+ Connect call failed", text):
         return os.strerror(int(found[1]))  # asyncio only says the address once more
     return re.sub(r"^Error -?\d+ connecting to \S+ ", "", text)[:160].rstrip(".")
+
+
+def not_made(error: Exception) -> Answer:
+    """The vote of a node to which a connection could not be made."""
+    return unknown(Cause.DENIED if isinstance(error, PermissionError) else Cause.UNREACHABLE, reason(error))
 
 
 class Watch:

@@ -13,7 +13,7 @@ from ..core.effects import Round
 from ..core.health import give_up, leave_out
 from ..core.requests import Leave, Release, Request
 from ..core.room import Room
-from ..core.votes import Cause, Tally, unknown
+from ..core.votes import Answer, Cause, Tally, unknown
 from ..engines.base import EarLink, Link, WireEngine
 from .base import Settled, Watch
 
@@ -219,10 +219,9 @@ class Board:
             pending.due = max(pending.due, now + pending.round.timeout)
             strand.ask(request, self.engine.wire.encode(request), pending.round.tally, now)
 
-    def not_connected(self, node: int, detail: str) -> None:
+    def not_connected(self, node: int, answer: Answer) -> None:
         """A connection could not be made."""
-        self.watch.failed(node, detail)
-        answer = unknown(Cause.UNREACHABLE, detail)
+        self.watch.failed(node, answer.detail)
         for pending, _ in self._hopes(node):
             pending.round.tally.cast(node, answer)
 

@@ -21,7 +21,7 @@ from ..core.health import give_up, leave_out
 from ..core.requests import Release, Request
 from ..core.votes import Cause, Tally, unknown
 from ..engines.base import Link, WireEngine
-from .base import Watch, reason
+from .base import Watch, not_made
 
 READ_SIZE = 8192
 CLOGGED_AFTER = 0.1
@@ -326,10 +326,10 @@ class Cable:
             request = None if round_ is None else round_.requests[node]
             waited_for = round_ is not None and request is not None and round_.tally.answers[node] is None
             if isinstance(made, Exception):
-                why = reason(made)
-                self._watch.failed(node, why)
+                answer = not_made(made)
+                self._watch.failed(node, answer.detail)
                 if round_ is not None and waited_for:
-                    round_.tally.cast(node, unknown(Cause.UNREACHABLE, why))
+                    round_.tally.cast(node, answer)
                 self._opening.pop(node, None)
                 self._opened.popleft()
                 continue

@@ -15,6 +15,7 @@ from ..core.effects import Effect, Listen, Sleep, Steps, Wait
 from ..core.fleet import Fleet
 from ..core.room import Room
 from ..core.room import Watch as Watching
+from ..core.votes import Cause, unknown
 from ..engines.redis.ear import Ear
 from ..engines.redis.link import Link
 from ..engines.redis.node import Node, Terms
@@ -225,7 +226,7 @@ class VirtualRunner:
         self._reach(
             node,
             lambda: on.connected(Connection(self, self.nodes[node], on.engine.new_link(node), on)),
-            lambda why: on.not_connected(node, why),
+            lambda why: on.not_connected(node, unknown(Cause.UNREACHABLE, why)),
         )
 
     def _connect_ear(self, ears: board.Ears, node: int) -> None:
@@ -252,7 +253,7 @@ class VirtualRunner:
 
         self.world.call_later(2 * self.delay(node), arrive)
 
-    def _new_token(self) -> str:
+    def _new_token(self, _: str) -> str:
         self._tokens += 1
         return f"{self.name}-{self._tokens}"
 

@@ -71,6 +71,8 @@ def _visit(engine: Visitable, index: int, visit: Visit[T]) -> T | str:
             step = visit.send(data)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
+    except PermissionError as error:
+        return reason(error)
     except ValueError as error:  # bytes that are no answer
         return f"is no Redis or Valkey server, or something lies between ({reason(error)})"
     finally:
@@ -99,6 +101,8 @@ async def _visit_async(engine: Visitable, index: int, visit: Visit[T]) -> T | st
             step = visit.send(data)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
+    except PermissionError as error:
+        return reason(error)
     except ValueError as error:  # bytes that are no answer
         return f"is no Redis or Valkey server, or something lies between ({reason(error)})"
     finally:

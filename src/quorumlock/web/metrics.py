@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from .board import Board
     from .sampler import Sampler
 
+PREFIX = "quorumlock_fleet_"
+"""What clients tell of themselves (`observing/prometheus.py`) has other names: the two may meet in one database."""
 FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -45,8 +47,8 @@ def written(board: Board) -> str:
         values = [(one["node"], one[key]) for one in board.nodes if one[key] is not None]
         gauges.append((f"node_{key}_seconds", about, values))
     return "".join(
-        f"# HELP quorumlock_{name} {about}\n# TYPE quorumlock_{name} gauge\n"
-        + "".join(f"quorumlock_{name}{_label(label)} {value!r}\n" for label, value in values)
+        f"# HELP {PREFIX}{name} {about}\n# TYPE {PREFIX}{name} gauge\n"
+        + "".join(f"{PREFIX}{name}{_label(label)} {value!r}\n" for label, value in values)
         for name, about, values in gauges
         if values
     )

@@ -8,11 +8,12 @@ does not tell.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import inspect
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...clocks import boot_time
@@ -127,11 +128,12 @@ class RedisEngine:
         return Ear(index, room, self.wire.channel)
 
     def open(self, index: int) -> redis.connection.AbstractConnection:
-        """A connected redis-py connection; raises what redis-py raises."""
+        """A connected redis-py connection; raises what that raises, and PermissionError for a wrong password."""
         from redis import connection as module
 
         connection = _class(module, self._kinds[index])(**self._kwargs[index])
-        connection.connect()
+        with _denials():
+            connection.connect()
         return connection  # type: ignore[no-any-return]
 
     def look(self, samples: int) -> Visit[Sighting]:
@@ -147,7 +149,8 @@ class RedisEngine:
 
         connection = _class(module, self._kinds[index])(**self._kwargs[index])
         try:
-            await asyncio.wait_for(connection.connect(), self.visit_timeout)
+            with _denials():
+                await asyncio.wait_for(connection.connect(), self.visit_timeout)
         except BaseException:  # a timeout, or a cancellation: it may stand all the same
             await connection.disconnect(nowait=True)
             raise
@@ -167,6 +170,16 @@ def _redis_py() -> Any:
     except ImportError:
         raise ConfigurationError("the redis engine needs redis-py: pip install 'quorumlock[redis]'") from None
     return redis
+
+
+@contextlib.contextmanager
+def _denials() -> Iterator[None]:
+    from redis.exceptions import AuthenticationError
+
+    try:
+        yield
+    except AuthenticationError as error:
+        raise PermissionError(str(error)) from error
 
 
 def _quiet() -> dict[str, Any]:

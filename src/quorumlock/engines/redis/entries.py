@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from .link import Link
 
 
+WANTS_PASSWORD = "it wants a password, and was given none"
+
+
 class Entry(Protocol):
     """Somebody who is owed a reply."""
 
@@ -36,7 +39,7 @@ class WhoAmI:
         if isinstance(reply, bytes):
             link.client = Client.parse(reply)
         elif isinstance(reply, ReplyError) and str(reply).startswith("NOAUTH"):
-            link.complaint = str(reply)[:160]
+            link.complaint = WANTS_PASSWORD
         return b""
 
     def drop(self, link: Link, answer: Answer) -> None:

@@ -77,6 +77,9 @@ class Call:
     def take(self, link: Link, reply: Any) -> bytes:
         if type(reply) is ReplyError:
             text = str(reply)
+            if link.complaint:
+                self.drop(link, unknown(Cause.DENIED, link.complaint))
+                return b""
             if text.startswith("NOSCRIPT"):
                 return link.send_source(self)
             if text.startswith("READONLY"):
@@ -157,7 +160,7 @@ class Link:
         self.dead = False
         self.client: Client | None = None
         self.complaint = ""
-        """Why the server is going to close the connection, if it said so."""
+        """Why the server does not let us in, if it said so."""
         self._pending: deque[Entry] = deque()
         self._waiting: deque[Call] = deque()
         self._tail: bytes | None = None
@@ -229,7 +232,7 @@ class Link:
             self.node.orphans.append(self.client)
         elif cause is Cause.SILENT and self.client is None:
             self.node.unanswered = min(10, self.node.unanswered + 1)
-        answer = unknown(Cause.FAILED, self.complaint) if self.complaint else unknown(cause, detail)
+        answer = unknown(Cause.DENIED, self.complaint) if self.complaint else unknown(cause, detail)
         for entry in self._pending:
             entry.drop(self, answer)
         for call in self._waiting:
@@ -333,7 +336,7 @@ class Link:
     def _meet(self, reply: Any) -> Answer | None:
         hello = parse_hello(reply)
         if isinstance(hello, Answer):
-            return hello
+            return unknown(Cause.DENIED, self.complaint) if self.complaint else hello
         refusal = self.node.meet(hello)
         if refusal is None:
             self._tail = self.wire.tail(hello.marker)

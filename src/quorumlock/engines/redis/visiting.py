@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from ...core.requests import Survey
 from ...core.states import median
 from ..base import Visit
-from .resp import new_reader, pack
+from .entries import WANTS_PASSWORD
+from .resp import ReplyError, new_reader, pack
 from .wire import Wire
 
 T = TypeVar("T")
@@ -99,9 +100,17 @@ def fields(info: Any) -> dict[str, str]:
 
 
 def in_bytes(questions: Questions[T]) -> Visit[T]:
-    """The same for a runner, which knows nothing of replies."""
+    """The same for a runner, which knows nothing of replies. Raises PermissionError.
+
+    A server that wants a password hangs up on whoever says much without one: so first there is something short.
+    """
     reader = new_reader()
-    reply: Any = None
+    reader.feed((yield pack(("PING",))))
+    while (reply := reader.gets()) is False:
+        reader.feed((yield b""))
+    if isinstance(reply, ReplyError) and str(reply).startswith("NOAUTH"):
+        raise PermissionError(WANTS_PASSWORD)
+    reply = None
     while True:
         try:
             asked = questions.send(reply)
