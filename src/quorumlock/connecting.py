@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from collections.abc import Sequence
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
     from .sync.locker import Locker
 
 SERVERS = ("redis", "rediss", "unix", "valkey", "valkeys")
-STORES = ("sqlite", "memory")
+STORES = {
+    "sqlite": ("sqlite", "SqliteEngine"),
+    "memory": ("memory", "MemoryEngine"),
+}
+"""By the scheme of their URL: the package, imported when it is asked for, and the engine in it."""
 
 
 def connect(
@@ -116,20 +121,16 @@ def _engine(urls: str | Sequence[str] | None, clients: Sequence[Any] | None, set
     listed = [] if clients is not None else _listed(urls)
     for url in listed:
         scheme, mark, _ = url.partition("://")
-        if not mark or scheme not in SERVERS + STORES:
-            known = ", ".join(f"{one}://" for one in SERVERS + STORES)
+        if not mark or (scheme not in SERVERS and scheme not in STORES):
+            known = ", ".join(f"{one}://" for one in (*SERVERS, *STORES))
             what = f"unknown URL scheme {scheme[:20]!r}" if mark else "a URL without a scheme"
             raise ConfigurationError(f"{what}; known: {known}")
         if scheme in STORES and len(listed) > 1:
             raise ConfigurationError(f"{scheme}:// keeps the locks by itself: it cannot be one of several nodes")
-    if listed and listed[0].startswith("sqlite://"):
-        from .engines.sqlite import SqliteEngine
-
-        return SqliteEngine(listed[0], settings)
-    if listed and listed[0].startswith("memory://"):
-        from .engines.memory import MemoryEngine
-
-        return MemoryEngine(listed[0], settings)
+    if listed and (store := STORES.get(listed[0].partition("://")[0])):
+        package, engine = store
+        module = importlib.import_module(f".engines.{package}", __package__)
+        return getattr(module, engine)(listed[0], settings)  # type: ignore[no-any-return]
     from .engines.redis import RedisEngine
 
     return RedisEngine(listed, clients, settings)

@@ -103,6 +103,29 @@ class Store(Engine, Protocol):
         """In a forked child: what is open belongs to the parent, and is neither used nor closed."""
 
 
+@runtime_checkable
+class LoopStore(Store, Protocol):
+    """A store that answers on an event loop by itself, and not in a thread."""
+
+    async def perform_async(self, round_: Round) -> None:
+        """As `perform`. It is never cancelled: whoever does not wait any more undoes it, behind it."""
+
+    async def states_async(self, samples: int) -> tuple[NodeState, ...]: ...
+    async def close_async(self) -> None:
+        """Lets go of what is open in the running loop."""
+
+
+@runtime_checkable
+class Announcer(Store, Protocol):
+    """A store that tells whose turn it is."""
+
+    def listen(self, room: Room, done: Callable[[], None]) -> None:
+        """Lets the room hear of turns, soon; `done` is called then, or when that has failed, in any thread.
+
+        Called again and again, by any thread; where an event loop runs, in that loop.
+        """
+
+
 class WireEngine(Engine, Protocol):
     """Nodes, and ways to them."""
 

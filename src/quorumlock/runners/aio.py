@@ -19,10 +19,10 @@ from typing import Any, TypeVar, cast
 
 from ..core.effects import Effect, Listen, Round, Sleep, Steps, Wait
 from ..core.room import Room
-from ..engines.base import Engine, Store, WireEngine
+from ..engines.base import Engine, LoopStore, Store, WireEngine
 from ..errors import ConfigurationError
 from ..events import Bus
-from .aio_boards import CLOSING_WAIT, Board, Started, StoreBoard
+from .aio_boards import CLOSING_WAIT, Board, LoopStoreBoard, Started, StoreBoard
 from .base import Watch, advance, ended
 
 T = TypeVar("T")
@@ -37,7 +37,8 @@ class AioRunner:
         self._engine = engine
         self._new_board: Callable[[asyncio.AbstractEventLoop], Board | StoreBoard]
         if isinstance(engine, Store):
-            self._new_board = functools.partial(StoreBoard, engine)
+            own = isinstance(engine, LoopStore)
+            self._new_board = functools.partial(LoopStoreBoard if own else StoreBoard, engine)  # type: ignore[arg-type]
         else:
             wired = cast(WireEngine, engine)
             watch = Watch(wired, bus)

@@ -6,12 +6,13 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core.effects import Round
 from ..core.room import Room
-from ..engines.base import Link, Store, WireEngine
+from ..engines.base import Announcer, Link, LoopStore, Store, WireEngine
 from . import board
 from .base import Watch, not_made
 
@@ -194,12 +195,17 @@ class StoreBoard:
         self._loop = loop
         self._thread: ThreadPoolExecutor | None = None
         self.room = new_room()
-        self.room.deaf = not hasattr(store, "listen")
+        self.room.deaf = not isinstance(store, Announcer)
 
     def listen(self, done: Callable[[], None]) -> None:
         """Lets the store announce to the room."""
-        self._store.listen(self.room)  # type: ignore[attr-defined]
-        done()
+        assert isinstance(self._store, Announcer)
+
+        def listening() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody is left there to be told
+                self._loop.call_soon_threadsafe(done)
+
+        self._store.listen(self.room, listening)
 
     def start(self, round_: Round) -> tuple[Started, asyncio.Future[None]]:
         """Sends a round; what to end, and what to wait for first."""
@@ -229,3 +235,41 @@ class StoreBoard:
     def bury(self) -> None:
         if self._thread is not None:
             self._thread.shutdown(wait=False)
+
+
+class LoopStoreBoard(StoreBoard):
+    """Takes rounds of one asyncio loop to a store that answers there, each in a task of its own.
+
+    What undoes a round waits for it: the store may have several connections.
+    """
+
+    _store: LoopStore
+
+    def __init__(self, store: LoopStore, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(store, loop)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, round_: Round) -> tuple[Started, asyncio.Future[None]]:
+        task = Context().run(self._loop.create_task, self._perform(round_, round_.route.taken))
+        round_.route.taken = task
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return Given(round_), asyncio.shield(task)
+
+    async def _perform(self, round_: Round, before: object) -> None:
+        if isinstance(before, asyncio.Task) and not before.done():
+            await asyncio.wait([before])
+        await self._store.perform_async(round_)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited for it has seen it; nobody else has to be told
+
+    async def close(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSING_WAIT)
+        await self._store.close_async()
+
+    def bury(self) -> None:
+        """The loop is closed, and with it all that was open there."""

@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 
 from ..core.effects import Listen, Round, Sleep, Steps, Wait
 from ..core.room import Room
-from ..engines.base import Engine, Store, WireEngine
+from ..engines.base import Announcer, Engine, Store, WireEngine
 from ..errors import ConfigurationError
 from ..events import Bus
 from .base import advance, ended
@@ -100,7 +100,7 @@ class StoreRunner(ThreadRunner):
     def __init__(self, store: Store) -> None:
         super().__init__()
         self._store = store
-        self.room.deaf = not hasattr(store, "listen")
+        self.room.deaf = not isinstance(store, Announcer)
 
     def perform(self, round_: Round) -> None:
         try:
@@ -109,7 +109,10 @@ class StoreRunner(ThreadRunner):
             round_.tally.close()
 
     def listen(self, timeout: float) -> None:
-        self._store.listen(self.room)  # type: ignore[attr-defined]
+        assert isinstance(self._store, Announcer)
+        listening = threading.Event()
+        self._store.listen(self.room, listening.set)
+        listening.wait(timeout)
 
     def close(self) -> None:
         self._closed = True

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from ..core.states import NodeState
-from ..engines.base import Engine, Store, Visit, Visitable
+from ..engines.base import Engine, LoopStore, Store, Visit, Visitable
 from .base import reason
 
 T = TypeVar("T")
@@ -27,6 +27,8 @@ def states(engine: Engine, samples: int) -> tuple[NodeState, ...]:
 
 async def states_async(engine: Engine, samples: int) -> tuple[NodeState, ...]:
     """The same for asyncio."""
+    if isinstance(engine, LoopStore):
+        return await engine.states_async(samples)
     if isinstance(engine, Store):
         return await asyncio.to_thread(engine.states, samples) if engine.blocking else engine.states(samples)
     assert isinstance(engine, Visitable)

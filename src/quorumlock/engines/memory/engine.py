@@ -16,7 +16,7 @@ import dataclasses
 import hashlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from urllib.parse import parse_qsl
 
 from ... import options
@@ -107,9 +107,10 @@ class MemoryEngine:
             if node.on_quarantine is not None:
                 node.on_quarantine(node.label, left)
 
-    def listen(self, room: Room) -> None:
+    def listen(self, room: Room, done: Callable[[], None]) -> None:
         """Lets the nodes announce to this room."""
         self._world.listen(self._wire.channel + room.id, room)
+        done()
 
     def states(self, samples: int) -> tuple[NodeState, ...]:
         """How the doubles are doing: as servers would be judged."""
