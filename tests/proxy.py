@@ -41,16 +41,17 @@ class Line:
         self.requests_flow = threading.Event()
         self.answers_flow = threading.Event()
         self.let_go()
+        self.known = threading.Event()
+        """Nothing passes before the proxy can cut it."""
         self.threads = [
             threading.Thread(target=self._requests, name="proxy-requests", daemon=True),
             threading.Thread(target=self._answers, name="proxy-answers", daemon=True),
         ]
-
-    def start(self) -> None:
         for thread in self.threads:
             thread.start()
 
     def _requests(self) -> None:
+        self.known.wait()
         with suppress(OSError):
             while data := self.client.recv(CHUNK):
                 self.held = data
@@ -61,6 +62,7 @@ class Line:
             hang_up(self.server)
 
     def _answers(self) -> None:
+        self.known.wait()
         with suppress(OSError):
             while data := self.server.recv(CHUNK):
                 if self.proxy.delay:
@@ -89,7 +91,7 @@ class Line:
     @property
     def left(self) -> bool:
         """Has the client hung up?"""
-        return self.threads[0].ident is not None and not self.threads[0].is_alive()
+        return not self.threads[0].is_alive()
 
     def let_go(self) -> None:
         self.requests_flow.set()
@@ -215,8 +217,8 @@ class Proxy:
             for end in (client, server):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             line = Line(self, client, server)
-            self.lines.append(line)  # before anything passes: what has passed can be cut
-            line.start()
+            self.lines.append(line)
+            line.known.set()
 
 
 def first_reply(data: bytes) -> int:

@@ -157,7 +157,7 @@ def test_a_password_set_at_run_time(patient: Patient) -> None:
         stack.callback(door.config_set, "requirepass", "")
         door.client_kill_filter(_type="normal", skipme=True)
         time.sleep(0.11)
-        patient.is_named("uthenticat")
+        patient.is_named("wants a password")
     patient.is_well_again()
 
 

@@ -180,7 +180,7 @@ def test_ctrl_c_ends_it_too(url: str, screen: Callable[..., Screen]) -> None:
 
 def test_without_a_terminal_it_says_so(url: str) -> None:
     assert "needs a terminal" in complaint(quorumlock("top", env={"QUORUMLOCK_URL": url}), 64)
-    assert "ls --json" in complaint(quorumlock("top", "--json", env={"QUORUMLOCK_URL": url}), 64)
+    assert "ls --json" in quorumlock("top", "--help").stdout
 
 
 def test_without_rich_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

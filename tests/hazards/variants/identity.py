@@ -21,7 +21,7 @@ from ..canaries import canary, rescript, rewrite
 )
 def a_token_names_the_process() -> None:
     """Every attempt of a process has the same token, and all go to the nodes, which take one for another."""
-    rewrite(process.token, ("_random_bytes(20).hex() + Process.whoami", "'me' + Process.whoami"))
+    rewrite(process.token, ("start + _random_bytes(20).hex()[len(start) :]", "'me'"))
     rewrite(Room.contends, ("self._contenders.get(watch.name) is watch", "True"))
     rewrite(Room.holds, ("if grant is None:", "if True:"))
 

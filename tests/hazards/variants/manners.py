@@ -9,6 +9,7 @@ from quorumlock.aio.keeper import LoopDesk
 from quorumlock.aio.lease import AsyncLease
 from quorumlock.engines.redis import engine
 from quorumlock.engines.redis.engine import RedisEngine
+from quorumlock.engines.redis.entries import WhoAmI
 from quorumlock.leasing import LeaseBase
 from quorumlock.sync.keeper import Keeper
 from quorumlock.sync.lease import Lease
@@ -117,6 +118,12 @@ def a_token_is_shown_whole() -> None:
     rewrite(LeaseBase.__repr__, ("token={self.token[:6]}…", "token={self.token}"))
 
 
+@canary("test_secrets::test_a_password_that_was_forgotten_is_asked_for")
+def a_server_that_wants_a_password_is_not_understood() -> None:
+    """What it says before it hangs up is taken for an error like any other."""
+    rewrite(WhoAmI.take, ('startswith("NOAUTH")', 'startswith("WHATEVER")'))
+
+
 @canary(
     "test_secrets::test_a_wrong_password_is_never_shown",
     "test_secrets::test_a_wrong_password_is_never_shown_with_asyncio",
@@ -130,13 +137,13 @@ def an_error_shows_the_settings() -> None:
     def open_(self: RedisEngine, index: int) -> object:
         try:
             return real(self, index)
-        except RedisError as error:
+        except (RedisError, PermissionError) as error:
             raise RedisError(f"{error} {self._kwargs[index]}") from error
 
     async def open_async(self: RedisEngine, index: int) -> object:
         try:
             return await real_async(self, index)
-        except RedisError as error:
+        except (RedisError, PermissionError) as error:
             raise RedisError(f"{error} {self._kwargs[index]}") from error
 
     RedisEngine.open, RedisEngine.open_async = open_, open_async  # type: ignore[method-assign, assignment]
