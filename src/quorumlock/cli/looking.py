@@ -53,16 +53,15 @@ def who(holder: Holder | None) -> str:
     return f"{holder.host or '?'}:{holder.pid or '?'}{f' {holder.where}' if holder.where else ''}"
 
 
-def busy_with(busy: NotAcquired, locks: Locker, name: str) -> str:
+def busy_with(busy: NotAcquired, locks: Locker, name: str, slots: int | None) -> str:
     """That a lock was not obtained, and who has it: whoever reads this would ask that next."""
     from ..errors import LockError
 
     try:
-        holders = locks.inspect(name).holders or tuple(
-            one.holder for one in slots_of(locks, name) if one.holder is not None
-        )
+        found = slots_of(locks, name) if slots else [locks.inspect(name)]
+        holders = [holder for one in found for holder in one.holders]
     except LockError:  # what was to be said is more important
-        holders = ()
+        holders = []
     if not holders:
         return str(busy)
     told = str(busy) if busy.tally is None else str(busy).removesuffix(f": {busy.tally.describe()}")

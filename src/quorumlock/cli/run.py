@@ -163,9 +163,11 @@ def _hold(locks: Locker, arguments: argparse.Namespace, job: Job, grace: float, 
         lease = acquire()
     except (LockHeld, AcquireTimeout) as busy:
         told["waited"] = round(time.monotonic() - began, 3)
+        if arguments.skip_ok and not arguments.json:
+            return EX_OK
         from .looking import busy_with
 
-        text = busy_with(busy, locks, arguments.name)
+        text = busy_with(busy, locks, arguments.name, arguments.slots)
         if arguments.skip_ok:
             told["error"] = text
             return EX_OK

@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
             with lock:
                 waited = time.monotonic() - began
         except (AcquireTimeout, LockHeld) as held:
-            complain(busy_with(held, locks, arguments.name))
+            complain(busy_with(held, locks, arguments.name, slots))
             if arguments.json:
                 print_json({"name": arguments.name, "free": False, "waited": round(time.monotonic() - began, 3)})
             return EX_HELD
