@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -17,19 +18,21 @@ from quorumlock.retry import DEFAULT_RETRY
 
 
 class Slow(MemoryEngine):
-    """Takes its time, and the more so for what was asked first."""
+    """Takes its time: what is asked when the gate is shut waits there, and what comes behind it does not."""
 
     blocking = True
 
     def __init__(self, settings: Settings) -> None:
         super().__init__("memory://", settings)
-        self.pauses: Iterator[float] = iter(())
+        self.shut, self.asked, self.gate = False, asyncio.Event(), asyncio.Event()
         self.said: list[str] = []
-        self.closed = False
 
     async def perform_async(self, round_: Round) -> None:
         request = round_.requests[0]
-        await asyncio.sleep(next(self.pauses, 0.0))
+        if self.shut:
+            self.shut = False
+            self.asked.set()
+            await self.gate.wait()
         if isinstance(request, Acquire | Release):
             self.said.append(type(request).__name__)
         self.perform(round_)
@@ -38,7 +41,13 @@ class Slow(MemoryEngine):
         return self.states(samples)
 
     async def close_async(self) -> None:
-        self.closed = True
+        self.said.append("close")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Lets others run until it holds."""
+    while not condition():  # noqa: ASYNC110 - nobody would set an event
+        await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -54,15 +63,17 @@ def test_what_undoes_a_round_comes_behind_it(settings: Settings) -> None:
             async with locks.lock("a"):
                 pass
             engine.said.clear()
-            engine.pauses = iter([0.05])
+            engine.shut = True
             attempt = asyncio.create_task(locks.lock("a").acquire())
-            await asyncio.sleep(0.01)
+            await engine.asked.wait()
             attempt.cancel()
+            board: Any = locks._runner._board()
+            await until(lambda: len(board._tasks) == 2)
+            engine.gate.set()
             with pytest.raises(asyncio.CancelledError):
                 await attempt
             assert engine.said == ["Acquire", "Release"]
             assert not await locks.lock("a").locked()
-        assert engine.closed
 
     asyncio.run(main())
 
@@ -72,12 +83,15 @@ def test_closing_waits_for_what_is_under_way(settings: Settings) -> None:
         engine = Slow(settings)
         locks = AsyncLocker(engine, settings)
         lease = await locks.lock("a").acquire()
-        engine.pauses = iter([0.05])
+        engine.shut = True
         giving_back = asyncio.create_task(lease.release())
-        await asyncio.sleep(0.01)
-        await locks.aclose()
+        await engine.asked.wait()
+        closing = asyncio.create_task(locks.aclose())
+        await until(lambda: locks._runner._closed)
+        engine.gate.set()
+        await closing
         await giving_back
-        assert engine.said == ["Acquire", "Release"]
+        assert engine.said == ["Acquire", "Release", "close"]
 
     asyncio.run(main())
 

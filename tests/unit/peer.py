@@ -94,9 +94,9 @@ class Peer:
         assert not self.link.owes
         return self
 
-    def joined(self) -> Peer:
+    def joined(self, client_id: int | ReplyError = 7) -> Peer:
         """A connection that has met its node."""
-        self.begin()
+        self.begin(client_id)
         tally = self.tally()
         assert self.ask(Acquire("warm", "warm", 10, 1), tally) == ["join"]
         assert self.answer(hello()) == ["acquire warm"]

@@ -183,6 +183,14 @@ def test_a_server_that_demands_authentication_has_said_why_it_closes() -> None:
     assert "password" in vote(tally).detail
 
 
+def test_a_server_that_does_not_demand_it_any_more_may_have_executed_what_was_lost() -> None:
+    """The password was taken away meanwhile: from then on it looks at what it is sent."""
+    peer = Peer().joined(client_id=ReplyError("NOAUTH Authentication required."))
+    tally, _ = peer.acquire("t")
+    peer.link.fail(Cause.DISCONNECTED, "reset")
+    assert (vote(tally).vote, vote(tally).cause) == (Vote.UNKNOWN, Cause.DISCONNECTED)
+
+
 def test_a_link_owes_what_was_not_answered() -> None:
     peer = Peer().joined()
     assert not peer.link.owes

@@ -36,9 +36,10 @@ class AioRunner:
     def __init__(self, engine: Engine, node_timeout: float, bus: Bus) -> None:
         self._engine = engine
         self._new_board: Callable[[asyncio.AbstractEventLoop], Board | StoreBoard]
-        if isinstance(engine, Store):
-            own = isinstance(engine, LoopStore)
-            self._new_board = functools.partial(LoopStoreBoard if own else StoreBoard, engine)  # type: ignore[arg-type]
+        if isinstance(engine, LoopStore):
+            self._new_board = functools.partial(LoopStoreBoard, engine)
+        elif isinstance(engine, Store):
+            self._new_board = functools.partial(StoreBoard, engine)
         else:
             wired = cast(WireEngine, engine)
             watch = Watch(wired, bus)

@@ -337,6 +337,7 @@ class Link:
         hello = parse_hello(reply)
         if isinstance(hello, Answer):
             return unknown(Cause.DENIED, self.complaint) if self.complaint else hello
+        self.complaint = ""  # it lets us in now, and what is lost from here on may have been executed
         refusal = self.node.meet(hello)
         if refusal is None:
             self._tail = self.wire.tail(hello.marker)

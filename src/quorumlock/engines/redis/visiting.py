@@ -99,18 +99,19 @@ def fields(info: Any) -> dict[str, str]:
     return {name: value for name, mark, value in pairs if mark}
 
 
-def in_bytes(questions: Questions[T]) -> Visit[T]:
-    """The same for a runner, which knows nothing of replies. Raises PermissionError.
-
-    A server that wants a password hangs up on whoever says much without one: so first there is something short.
-    """
-    reader = new_reader()
-    reader.feed((yield pack(("PING",))))
-    while (reply := reader.gets()) is False:
-        reader.feed((yield b""))
+def _admitted(questions: Questions[T]) -> Questions[T]:
+    """A server that wants a password hangs up on whoever says much without one: first there is something short."""
+    reply = yield pack(("PING",))
     if isinstance(reply, ReplyError) and str(reply).startswith("NOAUTH"):
         raise PermissionError(WANTS_PASSWORD)
-    reply = None
+    return (yield from questions)
+
+
+def in_bytes(questions: Questions[T]) -> Visit[T]:
+    """The same for a runner, which knows nothing of replies. Raises PermissionError."""
+    reader = new_reader()
+    questions = _admitted(questions)
+    reply: Any = None
     while True:
         try:
             asked = questions.send(reply)
