@@ -178,6 +178,14 @@ def test_ctrl_c_ends_it_too(url: str, screen: Callable[..., Screen]) -> None:
     assert shown.ends() == 0
 
 
+def test_where_nobody_can_tell_it_does_not_say_that_nothing_is_held(screen: Callable[..., Screen]) -> None:
+    shown = screen("redis://127.0.0.1:1")
+    lines = shown.shows("nobody can tell what is held")
+    assert not any("0 held" in line for line in lines)
+    shown.types("q")
+    assert shown.ends() == 0
+
+
 def test_without_a_terminal_it_says_so(url: str) -> None:
     assert "needs a terminal" in complaint(quorumlock("top", env={"QUORUMLOCK_URL": url}), 64)
     assert "ls --json" in quorumlock("top", "--help").stdout
