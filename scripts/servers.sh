@@ -5,14 +5,14 @@ set -eu
 
 there() { # Debian keeps some of them out of the path of ordinary users
     command -v "$1" >/dev/null && return
-    for place in /usr/sbin /usr/lib/postgresql/*/bin; do
+    for place in /usr/sbin /usr/lib/postgresql/*/bin /usr/share/zookeeper/bin; do
         [ -x "$place/$1" ] && return
     done
     return 1
 }
 
 missing=
-for pair in redis-server:redis-server postgres:postgresql mariadbd:mariadb-server java:default-jre-headless ip:iproute2 cc:gcc chromium:chromium; do
+for pair in redis-server:redis-server postgres:postgresql mariadbd:mariadb-server etcd:etcd-server zkServer.sh:zookeeper java:default-jre-headless ip:iproute2 cc:gcc chromium:chromium; do
     there "${pair%%:*}" || missing="$missing ${pair##*:}"
 done
 [ -n "$missing" ] || exit 0

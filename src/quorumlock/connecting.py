@@ -21,6 +21,13 @@ SERVERS = ("redis", "rediss", "unix", "valkey", "valkeys")
 STORES = {
     "sqlite": ("sqlite", "SqliteEngine"),
     "memory": ("memory", "MemoryEngine"),
+    "zookeeper": ("zookeeper", "ZookeeperEngine"),
+    "etcd": ("etcd", "EtcdEngine"),
+    "etcds": ("etcd", "EtcdEngine"),
+    "postgresql": ("postgresql", "PostgresqlEngine"),
+    "postgres": ("postgresql", "PostgresqlEngine"),
+    "mysql": ("mysql", "MysqlEngine"),
+    "mariadb": ("mysql", "MysqlEngine"),
 }
 """By the scheme of their URL: the package, imported when it is asked for, and the engine in it."""
 
@@ -47,7 +54,8 @@ def connect(
 
     `urls`: one URL, several separated by commas, or a list; None reads QUORUMLOCK_URL, and without it keeps the
     locks of this machine in a SQLite file of this user's. `clients`: redis-py
-    clients to take the connection settings from, instead of URLs.
+    clients to take the connection settings from, instead of URLs; or one SQLAlchemy Engine or AsyncEngine, or one
+    kazoo client, which is then used as it is.
     `prefix`: put in front of every key. `node_timeout`: how long to wait for a node. `drift`: by how much clock
     rates may differ. `max_ttl`: the longest ttl, and how long a node that may have lost its memory votes for
     nobody (`quarantine`; on by default from three nodes). `durable`: nodes keep every write through a restart.
@@ -126,14 +134,27 @@ def _engine(urls: str | Sequence[str] | None, clients: Sequence[Any] | None, set
             what = f"unknown URL scheme {scheme[:20]!r}" if mark else "a URL without a scheme"
             raise ConfigurationError(f"{what}; known: {known}")
         if scheme in STORES and len(listed) > 1:
-            raise ConfigurationError(f"{scheme}:// keeps the locks by itself: it cannot be one of several nodes")
-    if listed and (store := STORES.get(listed[0].partition("://")[0])):
+            raise ConfigurationError(
+                f"{scheme}:// keeps the locks by itself: it cannot be one of several nodes. (Several hosts of one "
+                f"store stand in one URL: {scheme}://host1,host2)"
+            )
+    source: Any = listed[0] if listed else clients[0] if clients is not None and len(clients) == 1 else None
+    scheme = listed[0].partition("://")[0] if listed else _scheme_of(source)
+    if store := STORES.get(scheme):
         package, engine = store
         module = importlib.import_module(f".engines.{package}", __package__)
-        return getattr(module, engine)(listed[0], settings)  # type: ignore[no-any-return]
+        return getattr(module, engine)(source, settings)  # type: ignore[no-any-return]
     from .engines.redis import RedisEngine
 
     return RedisEngine(listed, clients, settings)
+
+
+def _scheme_of(client: Any) -> str:
+    """Which store a client of the user's is one of; empty for those that redis-py makes."""
+    package = type(client).__module__.partition(".")[0]
+    if package == "sqlalchemy":
+        return str(client.dialect.name)
+    return "zookeeper" if package == "kazoo" else ""
 
 
 def _listed(urls: str | Sequence[str] | None) -> list[str]:

@@ -6,7 +6,12 @@ Redis keys, or about nodes that disagree, only where there are any.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +22,9 @@ from tests.conftest import server_kinds
 
 from .grounds import Ground, MemoryGround, RedisGround, SqliteGround
 from .stage import Stage
+
+SERVED = [one for one in ("postgresql", "mysql", "zookeeper", "etcd") if find_spec(f"{__package__}.ground_{one}")]
+"""Engines on servers of their own, each with a module `ground_…` here."""
 
 MARKERS = {
     "takes_time": "waits for something to expire or to be renewed",
@@ -31,14 +39,24 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
 
+def served(engine: str) -> Any:
+    """The module of such an engine.
+
+    `missing()`: programs that it needs and are not here. `plays(marked, side)`: is a case with these markers played
+    on it? `servers()`: a context manager, for a session. `ground(servers)`: empty, for a case.
+    """
+    return import_module(f".ground_{engine}", __package__)
+
+
 def stages(marked: set[str]) -> list[tuple[str, int]]:
     """Engines and numbers of nodes for a case with these markers."""
     first, *others = BINARIES
     if "takes_time" in marked:
         chosen = [(first, 3), ("memory", 3 if "disagreement" in marked else 1), ("sqlite", 1)]
+        chosen += [(engine, 1) for engine in SERVED]
     else:
         chosen = [(first, 1), (first, 3), (first, 5), *((other, 3) for other in others)]
-        chosen += [("memory", 1), ("memory", 3), ("sqlite", 1)]
+        chosen += [("memory", 1), ("memory", 3), ("sqlite", 1), *((engine, 1) for engine in SERVED)]
     return [
         (engine, count)
         for engine, count in chosen
@@ -50,25 +68,49 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "stage" not in metafunc.fixturenames:
         return
     server_kinds()  # complains where CI would skip
-    present = kinds()
     marked = {mark.name for mark in metafunc.definition.iter_markers()}
     params = []
-    for engine, count in stages(marked):
-        marks: list[Any] = [pytest.mark.live] if engine in BINARIES else []
-        if engine in BINARIES and engine not in present:
-            marks.append(pytest.mark.skip(reason=f"no {engine} server here"))
-        params.append(pytest.param(engine, count, marks=marks, id=f"{engine}-{count}"))
-    metafunc.parametrize(("engine", "count"), params)
-    metafunc.parametrize("side", ["asyncio"] if "only_asyncio" in marked else ["threads", "asyncio"])
+    for side in ["asyncio"] if "only_asyncio" in marked else ["threads", "asyncio"]:
+        for engine, count in stages(marked):
+            if engine not in SERVED or served(engine).plays(marked, side):
+                params.append(
+                    pytest.param(engine, count, side, marks=_marks(engine), id=f"{side}-{engine}-{count}")
+                )
+    metafunc.parametrize(("engine", "count", "side"), params)
+
+
+def _marks(engine: str) -> list[Any]:
+    if engine not in BINARIES and engine not in SERVED:
+        return []
+    missing = served(engine).missing() if engine in SERVED else [engine] * (engine not in kinds())
+    if missing and os.environ.get("CI"):
+        raise pytest.UsageError(f"CI must not skip: no {', '.join(missing)}")
+    return [pytest.mark.live, *([pytest.mark.skip(reason=f"no {', '.join(missing)} here")] if missing else [])]
+
+
+@pytest.fixture(scope="session")
+def home() -> Iterator[Callable[[str], Any]]:
+    """The servers of an engine, started when they are first asked for."""
+    with ExitStack() as stack:
+        yield functools.cache(lambda engine: stack.enter_context(served(engine).servers()))
 
 
 @pytest.fixture
-def stage(crowd: Callable[[str], Servers], engine: str, count: int, side: str, tmp_path: Path) -> Stage:
+def stage(
+    crowd: Callable[[str], Servers],
+    home: Callable[[str], Any],
+    engine: str,
+    count: int,
+    side: str,
+    tmp_path: Path,
+) -> Stage:
     ground: Ground
     if engine == "memory":
         ground = MemoryGround(count)
     elif engine == "sqlite":
         ground = SqliteGround(tmp_path)
+    elif engine in SERVED:
+        ground = served(engine).ground(home(engine))
     else:
         ground = RedisGround(crowd(engine).servers[:count])
     return Stage(ground, side)

@@ -34,6 +34,8 @@ class Ground(Protocol):
 
     urls: list[str]
     count: int
+    announces: bool
+    """Are waiters told that it is their turn?"""
 
     async def prepare(self, locker: AsyncLocker) -> None:
         """Before the first use by a locker with this prefix."""
@@ -56,6 +58,8 @@ class Ground(Protocol):
 
 class RedisGround:
     """Real servers."""
+
+    announces = True
 
     def __init__(self, servers: Sequence[Server]) -> None:
         self.servers = servers
@@ -94,6 +98,7 @@ class RedisGround:
 class MemoryGround:
     """Doubles of servers; every case has a world of its own, which its lockers share."""
 
+    announces = True
     _worlds = itertools.count()
 
     def __init__(self, count: int) -> None:
@@ -131,6 +136,7 @@ class SqliteGround:
     """A file. What has expired may still be in it, and counts as gone."""
 
     count = 1
+    announces = False
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "locks.db"

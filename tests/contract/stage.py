@@ -19,7 +19,7 @@ from quorumlock import AsyncLease, AsyncLock, AsyncLocker, Jitter, NoQuorum
 from quorumlock.events import Event
 from tests.live.attribution import only_slow
 
-from .grounds import Ground, SqliteGround
+from .grounds import Ground
 from .on_threads import OWNER, LockerOnThreads, LockOnThreads
 
 T = TypeVar("T")
@@ -58,9 +58,9 @@ class Stage:
     async def connect_patient(self, **options: Any) -> AsyncLocker:
         """A locker that asks once an hour unless it is told to: what it gets in time it was told of.
 
-        A file tells nobody anything: there it is asked as often as usual.
+        Where nobody is told anything, it asks as often as usual.
         """
-        if not isinstance(self.ground, SqliteGround):
+        if self.ground.announces:
             options["retry"] = Jitter(3600)
         return await self.connect(**{"max_ttl": 30.0} | options)
 
@@ -74,8 +74,8 @@ class Stage:
         return True
 
     async def wait_for_waiters(self, name: str, count: int, *, fair: bool = True) -> None:
-        """Fails unless so many come to wait for this lock. A file knows only the fair ones: others just ask."""
-        if isinstance(self.ground, SqliteGround) and not fair:
+        """Fails unless so many come to wait for this lock. Where nobody is told, others than fair ones just ask."""
+        if not self.ground.announces and not fair:
             await asyncio.sleep(0.05)
             return
         end = time.monotonic() + WITHIN

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from .databases import Database, MariaDB, PostgreSQL
+from tests.databases import Database, MariaDB, PostgreSQL
+
 from .sql_sides import Side
 
 SERVERS: dict[str, type[Database]] = {"postgresql": PostgreSQL, "mysql": MariaDB}

@@ -9,8 +9,7 @@ from functools import cache
 from typing import Any
 
 from quorumlock.guards.sql import AsyncColumnGuard, AsyncSQLGuard, ColumnGuard, SQLGuard
-
-from .databases import Database
+from tests.databases import Database
 
 SIDES = [
     f"{store}-{way}{aio}"

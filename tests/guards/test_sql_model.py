@@ -9,9 +9,9 @@ import pytest
 
 from quorumlock import StaleFence
 from quorumlock.guards import Claim
+from tests.databases import PostgreSQL
 
 from . import sql_fixtures
-from .databases import PostgreSQL
 from .sql_sides import SIDES, Conn, Side
 
 
