@@ -37,9 +37,14 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def _children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 class Database:
     """One server process, with its data."""
 
+    url: str
     PROGRAMS: tuple[str, ...]
     USER: str
     STOP = signal.SIGKILL
@@ -84,7 +89,8 @@ class Database:
             )
 
     def start(self) -> None:
-        if self._popen(self.prepare()).wait(READY_WITHIN):
+        """Makes the data, unless it is there, and serves it until it answers."""
+        if not self.data.exists() and self._popen(self.prepare()).wait(READY_WITHIN):
             raise RuntimeError(f"{self.PROGRAMS[0]}: {self._log()}")
         self._process = self._popen(self.serve())
         end = time.monotonic() + READY_WITHIN
@@ -93,6 +99,24 @@ class Database:
                 return
             time.sleep(0.02)
         raise RuntimeError(f"{self.PROGRAMS[0]} on port {self.port} did not come up: {self._log()}")
+
+    def kill(self) -> None:
+        """As a crash would."""
+        assert self._process is not None
+        self._process.send_signal(self.STOP)
+        self._process.wait(READY_WITHIN)
+
+    def pause(self) -> None:
+        """SIGSTOP for it and its children: connections stand, nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None
+        for pid in (self._process.pid, *_children(self._process.pid)):
+            os.kill(pid, number)
 
     def _answers(self) -> bool:
         """Does it answer? An open port is not enough: PostgreSQL has one while it is starting up."""
@@ -119,9 +143,9 @@ class Database:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._process is not None:
-            self._process.send_signal(self.STOP)
-            self._process.wait(READY_WITHIN)
+        if self._process is not None and self._process.poll() is None:
+            self.resume()
+            self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
         give_back(self.port)
 
@@ -145,11 +169,14 @@ class PostgreSQL(Database):
         }  # fmt: skip
         return ["postgres", "-D", str(self.data), *(f"--{name}={value}" for name, value in settings.items())]
 
+    @property
+    def url(self) -> str:  # type: ignore[override]
+        return f"postgresql://test@127.0.0.1:{self.port}/postgres"
+
     def home(self) -> str:
         import psycopg
 
-        url = f"postgresql://test@127.0.0.1:{self.port}/postgres"
-        with psycopg.connect(url, connect_timeout=2) as connection:
+        with psycopg.connect(self.url, connect_timeout=2) as connection:
             row = connection.execute(b"SHOW data_directory").fetchone()
         assert row is not None
         return str(row[0])
@@ -172,6 +199,10 @@ class MariaDB(Database):
             "max-connections": 120, "innodb-lock-wait-timeout": 20, "skip-grant-tables": 1,
         }  # fmt: skip
         return ["mariadbd", "--no-defaults", *(f"--{name}={value}" for name, value in options.items())]
+
+    @property
+    def url(self) -> str:  # type: ignore[override]
+        return f"mysql://root@127.0.0.1:{self.port}/test?ssl_disabled=true"
 
     def home(self) -> str:
         import pymysql  # type: ignore[import-untyped]

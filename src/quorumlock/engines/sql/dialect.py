@@ -1,0 +1,65 @@
+"""What each database calls things, and the queries in which they differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LOCKS = "quorumlock_locks"
+CELLS = "quorumlock_cells"
+META = "quorumlock_meta"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a database says it."""
+
+    name: str
+    now: str
+    """µs since 1970 by its clock, when the statement began or later."""
+    big: str
+    """What a parameter is cast to, to be a number."""
+    text: str
+    """The types of columns: names, which are compared byte by byte; documents; values."""
+    long: str
+    blob: str
+    share: str
+    """Behind a SELECT: nobody may change the row until this transaction ends."""
+    skip: str
+    """Behind an INSERT: leaves alone what is there."""
+    binary: bool
+    """Are names bytes?"""
+    announces: bool
+    table: str = ""
+    """Behind CREATE TABLE."""
+
+    def key(self, name: str) -> str | bytes:
+        return name.encode() if self.binary else name
+
+
+POSTGRESQL = Dialect(
+    name="postgresql",
+    now="CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)",
+    big="BIGINT",
+    text='TEXT COLLATE "C"',
+    long="TEXT",
+    blob="BYTEA",
+    share="FOR SHARE",
+    skip="ON CONFLICT DO NOTHING",
+    binary=False,
+    announces=True,
+)
+
+MYSQL = Dialect(
+    name="mysql",
+    # In UTC, which has no hours that come twice.
+    now="TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+    big="SIGNED",
+    text="VARBINARY(2300)",
+    long="LONGTEXT CHARACTER SET ascii",
+    blob="LONGBLOB",
+    share="LOCK IN SHARE MODE",
+    skip="ON DUPLICATE KEY UPDATE name = name",
+    binary=True,
+    announces=False,
+    table=" ENGINE = InnoDB",
+)
