@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -116,7 +116,8 @@ class Database:
     def _signal(self, number: int) -> None:
         assert self._process is not None
         for pid in (self._process.pid, *_children(self._process.pid)):
-            os.kill(pid, number)
+            with suppress(ProcessLookupError):  # a child that has just ended
+                os.kill(pid, number)
 
     def _answers(self) -> bool:
         """Does it answer? An open port is not enough: PostgreSQL has one while it is starting up."""

@@ -8,7 +8,7 @@ failover that loses no commit (synchronous replication).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ...core.room import Room
@@ -19,7 +19,7 @@ from ..sql.dialect import POSTGRESQL
 from ..sql.engine import SqlEngine
 from ..sql.links import Hub
 
-_END = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+_END = """SELECT pg_terminate_backend(pid{wait}) FROM pg_stat_activity
     WHERE pid = ? AND CAST(EXTRACT(EPOCH FROM backend_start) * 1000000 AS BIGINT) = CAST(? AS BIGINT)"""
 
 
@@ -86,8 +86,11 @@ class PostgresqlEngine(SqlEngine):
 
 
 class _Hub(Hub):
-    def bury(self, ids: Sequence[Any]) -> Batch | None:
-        return Batch(tuple(Query(_END, (pid, started)) for pid, started in ids))
+    def bury(self, server_id: Any) -> Batch:
+        """A role may end its own connections; from version 14 on it is told when that is done."""
+        major = self.version.partition(".")[0]
+        wait = ", 500" if major.isdigit() and int(major) >= 14 else ""
+        return Batch((Query(_END.format(wait=wait), server_id),))
 
 
 def read(url: str) -> tuple[str, str]:

@@ -73,8 +73,8 @@ class Hub:
         self.label = label
         self._patience = max(PATIENCE, 10 * settings.node_timeout)
 
-    def bury(self, ids: Sequence[Any]) -> Batch | None:
-        """What has the server end those links; None: that cannot be had."""
+    def bury(self, server_id: Any) -> Batch:
+        """What has the server end a link."""
         raise NotImplementedError
 
     def due(self, request: Request | None) -> float:

@@ -104,12 +104,15 @@ class Loops:
             self._hub.version = link.version
         if shelf.lost:
             ids, shelf.lost = shelf.lost, []
-            if (burial := self._hub.bury(ids)) is not None:
+            for one in ids:
                 try:
-                    await link.run(burial, due)
-                except Trouble:
-                    link.close()
-                    raise
+                    await link.run(self._hub.bury(one), due)
+                except Trouble as error:
+                    if error.broken:
+                        link.close()
+                        shelf.lost += ids
+                        raise
+                    # It is gone already, or this user may not: then what it was asked may outlive it for a ttl.
         return link
 
     def _give_up(self, shelf: Shelf, link: AsyncLink | None) -> None:

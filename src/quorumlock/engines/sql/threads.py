@@ -101,12 +101,15 @@ class Threads:
             self._hub.version = link.version
         if shelf.lost:
             ids, shelf.lost = shelf.lost, []
-            if (burial := self._hub.bury(ids)) is not None:
+            for one in ids:
                 try:
-                    link.run(burial, due)
-                except Trouble:
-                    link.close()
-                    raise
+                    link.run(self._hub.bury(one), due)
+                except Trouble as error:
+                    if error.broken:
+                        link.close()
+                        shelf.lost += ids
+                        raise
+                    # It is gone already, or this user may not: then what it was asked may outlive it for a ttl.
         return link
 
     def _give_back(self, shelf: Shelf, link: SyncLink | None) -> None:
