@@ -19,6 +19,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 
+import pytest
+
 from quorumlock.lab.servers import free_port, give_back
 
 READY_WITHIN = 60.0
@@ -215,3 +217,12 @@ class MariaDB(Database):
         ):
             cursor.execute("SELECT @@datadir")
             return str(cursor.fetchone()[0])
+
+
+def needed(kind: type[Database]) -> None:
+    """Skips a test whose server is not on this machine; never in CI."""
+    missing = kind.missing()
+    if missing and os.environ.get("CI"):
+        raise pytest.UsageError(f"CI must not skip: no {', '.join(missing)}")
+    if missing:
+        pytest.skip(f"no {', '.join(missing)} here")

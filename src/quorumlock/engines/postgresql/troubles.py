@@ -8,8 +8,7 @@ from ..sql.batches import Again, Cut, Denied, NoTables, Trouble, Unsent
 
 _AGAIN = {"40001", "40P01", "55P03", "23505"}
 """Serialisation, deadlock, a lock that was not available; and a row that two have made at once."""
-_FAREWELL = {"57P01", "57P02", "57P03", "57P05", "25P03"}
-_DENIED = {"28000", "28P01", "3D000"}
+_FAREWELL = {"57P01", "57P02", "57P03", "57P05", "25P03", "08000", "08003", "08006"}
 
 
 def told(code: str, words: str) -> Trouble:

@@ -47,7 +47,7 @@ def make(dialect: Dialect) -> Visit[None]:
     queries = [Query(statement) for statement in statements(dialect)]
     if dialect.announces:
         queries.insert(0, Query(f"SELECT pg_advisory_xact_lock({_TURNS})"))
-    yield Batch(tuple(queries))
+    yield Batch(tuple(queries), whole=True)
 
 
 def look(dialect: Dialect, label: str) -> Visit[int]:
