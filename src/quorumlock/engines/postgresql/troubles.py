@@ -38,7 +38,9 @@ def not_made(words: str) -> Unsent:
 
 
 def plain(words: str) -> str:
-    """What libpq says, on one line, without the address, which is said anyway."""
-    text = " ".join(words.split())
-    text = re.sub(r"^connection to server at .*? failed: ", "", text)
-    return re.sub(r"\s*Is the server running .*$", "", text)[:300]
+    """What libpq says, on one line; without the address, which is said anyway, unless there are several."""
+    text = re.sub(r"\s*Is the server running on that host and accepting TCP/IP connections\?", "; ", words)
+    text = " ".join(text.split()).rstrip("; ")
+    if text.count("connection to server at ") == 1:
+        text = re.sub(r"^connection to server at .*? failed: ", "", text)
+    return text[:500]

@@ -29,6 +29,10 @@ class Dialect:
     binary: bool
     """Are names bytes?"""
     announces: bool
+    settings: str
+    """What the server is set up to do, in the order of `cautions`."""
+    cautions: tuple[tuple[str, str, str], ...]
+    """For each of those: the value that speaks against it, why, and what to do."""
     table: str = ""
     """Behind CREATE TABLE."""
 
@@ -47,6 +51,16 @@ POSTGRESQL = Dialect(
     skip="ON CONFLICT DO NOTHING",
     binary=False,
     announces=True,
+    settings="current_setting('fsync'), current_setting('synchronous_commit'), pg_is_in_recovery()",
+    cautions=(
+        ("off", "does not wait for its disk (fsync = off): a crash of the machine forgets locks", "set fsync = on"),
+        (
+            "off",
+            "may forget the last commits in a crash (synchronous_commit = off)",
+            "set synchronous_commit = on for the role of quorumlock; connections that are not pooled see to it",
+        ),
+        ("1", "is a replica", "name the primary (target_session_attrs=read-write)"),
+    ),
 )
 
 MYSQL = Dialect(
@@ -61,5 +75,14 @@ MYSQL = Dialect(
     skip="ON DUPLICATE KEY UPDATE name = name",
     binary=True,
     announces=False,
+    settings="@@GLOBAL.innodb_flush_log_at_trx_commit, @@GLOBAL.read_only",
+    cautions=(
+        (
+            "not 1",
+            "may forget the last commits in a crash (innodb_flush_log_at_trx_commit is not 1)",
+            "set innodb_flush_log_at_trx_commit = 1",
+        ),
+        ("1", "only reads", "name the primary"),
+    ),
     table=" ENGINE = InnoDB",
 )

@@ -64,6 +64,10 @@ class SqlEngine(SqlStore):
     async def states_async(self, samples: int) -> tuple[NodeState, ...]:
         return await self._loops.states(samples)
 
+    def cautions(self) -> list[tuple[str, str]]:
+        """What speaks against the server's set-up, and what to do about it; for the doctor."""
+        return self._threads.ask(self._visits.cautions, None)
+
     def close(self) -> None:
         self._threads.close()
 

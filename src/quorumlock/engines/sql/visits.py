@@ -37,7 +37,7 @@ from ...core.votes import Answer
 from ...errors import Unsupported
 from ...options import Settings
 from . import pruning, schema
-from .batches import Visit
+from .batches import Batch, Query, Visit
 from .cells import Cells
 from .dialect import Dialect
 from .lock import AGREED
@@ -99,6 +99,16 @@ class Visits:
 
     def look(self) -> Visit[int]:
         return schema.look(self._dialect, self._label)
+
+    def cautions(self) -> Visit[list[tuple[str, str]]]:
+        """What speaks against the server's set-up, and what to do about it."""
+        (result,) = yield Batch((Query(f"SELECT {self._dialect.settings}"),))
+        told = []
+        for value, (bad, says, remedy) in zip(result.rows[0], self._dialect.cautions, strict=True):
+            found = str(int(value) if isinstance(value, bool) else value)
+            if found == bad or (bad.startswith("not ") and found != bad[4:]):
+                told.append((says, remedy))
+        return told
 
     def _nothing(self, _: Request) -> Visit[Answer]:
         yield from self.look()
