@@ -1,7 +1,7 @@
 """PostgreSQL and MariaDB servers of the tests' own: on loopback, in a temporary folder, gone with their owner.
 
-Nothing is ever synced to disk. As root they are run as the user that their package made, since PostgreSQL refuses
-root; otherwise as whoever runs the tests.
+Nothing is ever synced to disk, unless they are to be `durable`. As root they are run as the user that their package
+made, since PostgreSQL refuses root; otherwise as whoever runs the tests.
 """
 
 from __future__ import annotations
@@ -56,9 +56,11 @@ class Database:
         """The programs that are not on this machine."""
         return [name for name in cls.PROGRAMS if program(name) is None]
 
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = False) -> None:
         self.port = free_port()
-        self.folder = Path(tempfile.mkdtemp(prefix="ql-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None))
+        self.durable = durable
+        in_memory = not durable and os.access(_MEMORY, os.W_OK)
+        self.folder = Path(tempfile.mkdtemp(prefix="ql-", dir=_MEMORY if in_memory else None))
         self.data = self.folder / "data"
         self._as: dict[str, object] = {}
         if os.geteuid() == 0:
@@ -165,11 +167,14 @@ class PostgreSQL(Database):
         return ["initdb", f"--pgdata={self.data}", *options]
 
     def serve(self) -> list[str]:
-        settings = {
-            "port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off",
-            "synchronous_commit": "off", "full_page_writes": "off", "shared_buffers": "16MB",
-            "max_connections": 120, "deadlock_timeout": "100ms", "autovacuum": "off",
+        settings: dict[str, object] = {
+            "port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "",
+            "shared_buffers": "16MB", "max_connections": 120, "deadlock_timeout": "100ms",
         }  # fmt: skip
+        if not self.durable:
+            settings |= {
+                "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "autovacuum": "off"
+            }  # fmt: skip
         return ["postgres", "-D", str(self.data), *(f"--{name}={value}" for name, value in settings.items())]
 
     @property
@@ -195,12 +200,15 @@ class MariaDB(Database):
         return ["mariadb-install-db", "--no-defaults", f"--datadir={self.data}", "--skip-test-db"]
 
     def serve(self) -> list[str]:
-        options = {
+        options: dict[str, object] = {
             "port": self.port, "bind-address": "127.0.0.1", "socket": self.folder / "s", "datadir": self.data,
-            "pid-file": self.folder / "pid", "innodb-flush-log-at-trx-commit": 0, "innodb-flush-method": "nosync",
-            "innodb-doublewrite": 0, "innodb-buffer-pool-size": "32M", "innodb-log-file-size": "16M",
+            "pid-file": self.folder / "pid", "innodb-buffer-pool-size": "32M", "innodb-log-file-size": "16M",
             "max-connections": 120, "innodb-lock-wait-timeout": 20, "skip-grant-tables": 1,
         }  # fmt: skip
+        if not self.durable:
+            options |= {
+                "innodb-flush-log-at-trx-commit": 0, "innodb-flush-method": "nosync", "innodb-doublewrite": 0
+            }  # fmt: skip
         return ["mariadbd", "--no-defaults", *(f"--{name}={value}" for name, value in options.items())]
 
     @property

@@ -37,19 +37,21 @@ class PostgresqlEngine(SqlEngine):
         self._loop_ears = LoopEars(self)
 
     def open(self, due: float) -> Any:
-        from .wire import SyncLine, connect, hello
+        from .wire import HELLO, SyncLine, connect
 
-        line = SyncLine(connect(self._conninfo, self.labels[0], due))
-        line.greet(line.run(hello(self._pooled), due)[0])
+        line = SyncLine(connect(self._conninfo, due))
+        if (more := line.greet(line.run(HELLO, due)[0])) is not None:
+            line.run(more, due)
         self._met(line.pooled)
         return line
 
     async def open_async(self, due: float) -> Any:
-        from .wire import AsyncLine, connect, hello
+        from .wire import HELLO, AsyncLine, connect
 
         # In a thread: libpq looks names up, and waits for that.
-        line = AsyncLine(await asyncio.to_thread(connect, self._conninfo, self.labels[0], due))
-        line.greet((await line.run(hello(self._pooled), due))[0])
+        line = AsyncLine(await asyncio.to_thread(connect, self._conninfo, due))
+        if (more := line.greet((await line.run(HELLO, due))[0])) is not None:
+            await line.run(more, due)
         self._met(line.pooled)
         return line
 

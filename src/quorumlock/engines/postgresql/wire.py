@@ -23,13 +23,15 @@ READ, WRITE = select.POLLIN, select.POLLOUT
 Talk = Generator[int, None, list[Result]]
 """Yields what to wait for."""
 
-_HELLO = Query(
-    """SELECT pg_backend_pid(), CAST(EXTRACT(EPOCH FROM backend_start) * 1000000 AS BIGINT),
-    current_setting('server_version'),
-    CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', false) END
-    FROM pg_stat_get_activity(pg_backend_pid())"""
+HELLO = Batch(
+    (
+        Query(
+            """SELECT pg_backend_pid(), CAST(EXTRACT(EPOCH FROM backend_start) * 1000000 AS BIGINT),
+            current_setting('server_version'), current_setting('synchronous_commit')
+            FROM pg_stat_get_activity(pg_backend_pid())"""
+        ),
+    )
 )
-_HELLO_BEHIND = Query("SELECT pg_backend_pid(), 0, current_setting('server_version'), ''")
 
 
 class Line:
@@ -43,12 +45,16 @@ class Line:
         """Does something lie between, that gives us another server each time?"""
         self.texts: dict[str, bytes] = {}
 
-    def greet(self, said: Result) -> None:
-        pid, started, version, _ = said.rows[0]
+    def greet(self, said: Result) -> Batch | None:
+        """Learns who is there; gives what is to be said in turn."""
+        pid, started, version, commits = said.rows[0]
         self.version = str(version).split()[0]
         self.pooled = pid != self.pgconn.backend_pid
         if not self.pooled and isinstance(pid, int) and isinstance(started, int):
             self.server_id = (pid, started)
+            if commits == "off":
+                return Batch((Query("SET synchronous_commit = on"),))
+        return None  # behind a pooler it would be somebody else's session
 
     def alive(self) -> bool:
         """Something to read where nothing was asked is, as a rule, a farewell."""
@@ -170,7 +176,7 @@ class AsyncLine(Line):
             late.cancel()
 
 
-def connect(conninfo: str, label: str, due: float) -> PGconn:
+def connect(conninfo: str, due: float) -> PGconn:
     """A connection in pipeline mode; raises Unsent, Denied or ConfigurationError."""
     try:
         pgconn: PGconn = pq.PGconn.connect_start(conninfo.encode())
@@ -196,10 +202,6 @@ def connect(conninfo: str, label: str, due: float) -> PGconn:
     pgconn.nonblocking = 1
     pgconn.enter_pipeline_mode()
     return pgconn
-
-
-def hello(pooled: bool) -> Batch:
-    return Batch((_HELLO_BEHIND if pooled else _HELLO,))
 
 
 def pq_errors() -> tuple[type[Exception], ...]:

@@ -19,9 +19,10 @@ class Dialect:
     big: str
     """What a parameter is cast to, to be a number."""
     text: str
-    """The types of columns: names, which are compared byte by byte; documents; values."""
+    """The types of columns: names, which are compared byte by byte; documents; values; tokens."""
     long: str
     blob: str
+    token: str
     share: str
     """Behind a SELECT: nobody may change the row until this transaction ends."""
     skip: str
@@ -47,6 +48,7 @@ POSTGRESQL = Dialect(
     text='TEXT COLLATE "C"',
     long="TEXT",
     blob="BYTEA",
+    token="VARCHAR(255)",
     share="FOR SHARE",
     skip="ON CONFLICT DO NOTHING",
     binary=False,
@@ -71,6 +73,7 @@ MYSQL = Dialect(
     text="VARBINARY(2300)",
     long="LONGTEXT CHARACTER SET ascii",
     blob="LONGBLOB",
+    token="VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
     share="LOCK IN SHARE MODE",
     skip="ON DUPLICATE KEY UPDATE name = name",
     binary=True,

@@ -25,7 +25,7 @@ def statements(dialect: Dialect) -> tuple[str, ...]:
     return (
         f"""CREATE TABLE IF NOT EXISTS {LOCKS} (
             name {name} PRIMARY KEY, begins BIGINT NOT NULL, version BIGINT NOT NULL, fence BIGINT NOT NULL,
-            token VARCHAR(255) NOT NULL, until_us BIGINT NOT NULL, touched_us BIGINT NOT NULL, doc {long} NOT NULL
+            token {dialect.token} NOT NULL, until_us BIGINT NOT NULL, touched_us BIGINT NOT NULL, doc {long} NOT NULL
         ){table}""",
         f"""CREATE TABLE IF NOT EXISTS {CELLS} (
             name {name} PRIMARY KEY, version BIGINT NOT NULL, entered BIGINT NOT NULL, until_us BIGINT NOT NULL,
@@ -48,6 +48,12 @@ def make(dialect: Dialect) -> Visit[None]:
     if dialect.announces:
         queries.insert(0, Query(f"SELECT pg_advisory_xact_lock({_TURNS})"))
     yield Batch(tuple(queries), whole=True)
+
+
+def now(dialect: Dialect) -> Visit[int]:
+    """The time, of a database that may have no tables yet."""
+    (result,) = yield Batch((Query(f"SELECT {dialect.now}"),))
+    return int(result.rows[0][0] or 0)
 
 
 def look(dialect: Dialect, label: str) -> Visit[int]:

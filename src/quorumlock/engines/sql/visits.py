@@ -100,6 +100,9 @@ class Visits:
     def look(self) -> Visit[int]:
         return schema.look(self._dialect, self._label)
 
+    def now(self) -> Visit[int]:
+        return schema.now(self._dialect)
+
     def cautions(self) -> Visit[list[tuple[str, str]]]:
         """What speaks against the server's set-up, and what to do about it."""
         (result,) = yield Batch((Query(f"SELECT {self._dialect.settings}"),))
