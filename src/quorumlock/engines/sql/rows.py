@@ -192,10 +192,15 @@ class Rows:
         row = Row(lock.row.name, version, lock.fence, lock.token, far, lock.doc(), lock.now_us)
         self._known[lock.row.name] = (row, boot_time())
 
-    def renewed(self, name: str, version: int) -> None:
-        """Our own lease was: only its version has changed."""
-        if (known := self._known.get(name)) is not None:
-            self._known[name] = (known[0]._replace(version=version), known[1])
+    def renewed(self, name: str, token: str, version: int) -> None:
+        """Our own lease was. What is known stays true only if nobody wrote in between, as one who waits does."""
+        row, at = self._known.get(name) or (None, 0.0)
+        if row is None:
+            return
+        if (row.token, row.version) == (token, version - 1):
+            self._known[name] = (row._replace(version=version), at)
+        else:
+            self.forget(name)
 
     def forget(self, name: str) -> None:
         self._known.pop(name, None)
