@@ -1,6 +1,7 @@
 """Connections to MySQL and MariaDB: one that blocks (PyMySQL), one for event loops (asyncmy).
 
-Neither pipelines: the queries of a batch are said one after the other.
+Neither pipelines: the queries of a batch are said one after the other, and each is a transaction of its own.
+Whoever is stopped in the midst of one that spans several would keep all others from its rows for hours.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...clocks import boot_time
-from ..sql.batches import Batch, Cut, Query, Result, Silent, Trouble, Unsent
+from ..sql.batches import Batch, Cut, Query, Result, Silent, Unsent
 from . import troubles
 from .place import Place
 
@@ -23,17 +24,6 @@ IDLE_MOST = 5.0
 
 def formatted(query: Query) -> str:
     return query.text.replace("%", "%%").replace("?", "%s") if query.values else query.text
-
-
-def undone(results: list[Result], batch: Batch) -> bool:
-    """Has a query of a whole changed other than the rows it should?"""
-    return batch.whole and any(
-        query.changes not in (-1, result.count) for query, result in zip(batch.queries, results, strict=False)
-    )
-
-
-def said_undone(batch: Batch) -> list[Result]:
-    return [Result((), 0) for _ in batch.queries]
 
 
 class Connection:
@@ -50,7 +40,11 @@ class SyncConnection(Connection):
 
     def alive(self) -> bool:
         sock = self._connection._sock
-        return sock is not None and not select.select([sock], [], [], 0)[0]
+        if sock is None:
+            return False
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        return not poll.poll(0)
 
     def close(self) -> None:
         self._connection._force_close()
@@ -58,20 +52,12 @@ class SyncConnection(Connection):
     def run(self, batch: Batch, due: float) -> Sequence[Result]:
         import pymysql  # type: ignore[import-untyped]
 
-        results: list[Result] = []
         try:
-            if batch.whole:
-                self._say(Query("START TRANSACTION"), due)
-            for query in batch.queries:
-                results.append(self._say(query, due))
-                if undone(results, batch):
-                    self._say(Query("ROLLBACK"), due)
-                    return said_undone(batch)
-            if batch.whole:
-                self._say(Query("COMMIT"), due)
+            return [self._say(query, due) for query in batch.queries]
         except (pymysql.Error, OSError) as error:
-            raise self._failed(error, batch, due) from None
-        return results
+            if isinstance(error, TimeoutError) or boot_time() >= due:
+                raise Silent("no answer in time") from None
+            raise troubles.told(error) from None
 
     def _say(self, query: Query, due: float) -> Result:
         # Its timeouts are those of the connection; a request has less and less time.
@@ -79,14 +65,6 @@ class SyncConnection(Connection):
         with self._connection.cursor() as cursor:
             count = cursor.execute(formatted(query), query.values or None)
             return Result(cursor.fetchall() if cursor.description else (), count)
-
-    def _failed(self, error: Exception, batch: Batch, due: float) -> Trouble:
-        if isinstance(error, TimeoutError) or boot_time() >= due:
-            return Silent("no answer in time")
-        trouble = troubles.told(error)
-        if batch.whole and not trouble.broken:
-            trouble.broken = True  # what it has begun ends with the connection
-        return trouble
 
 
 class AsyncConnection(Connection):
@@ -103,25 +81,13 @@ class AsyncConnection(Connection):
     async def run(self, batch: Batch, due: float) -> Sequence[Result]:
         from asyncmy.errors import MySQLError  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
-        results: list[Result] = []
         try:
             async with asyncio.timeout(max(LEAST, due - boot_time())):
-                if batch.whole:
-                    await self._say(Query("START TRANSACTION"))
-                for query in batch.queries:
-                    results.append(await self._say(query))
-                    if undone(results, batch):
-                        await self._say(Query("ROLLBACK"))
-                        return said_undone(batch)
-                if batch.whole:
-                    await self._say(Query("COMMIT"))
+                results = [await self._say(query) for query in batch.queries]
         except TimeoutError:
             raise Silent("no answer in time") from None
         except (MySQLError, OSError, EOFError, RuntimeError) as error:
-            trouble = troubles.told(error)
-            if batch.whole:
-                trouble.broken = True
-            raise trouble from None
+            raise troubles.told(error) from None
         self._used_at = boot_time()
         return results
 
