@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import select
+import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from ...clocks import boot_time
@@ -68,15 +70,21 @@ class SyncConnection(Connection):
 
 
 class AsyncConnection(Connection):
-    """asyncmy's. It does not let us see whether the server has said farewell: none is trusted that was idle."""
+    """asyncmy's. Not all versions let us see whether the server has said farewell: none is trusted that was idle."""
 
     _used_at = 0.0
 
     def alive(self) -> bool:
-        return bool(self._connection.connected) and boot_time() - self._used_at < IDLE_MOST
+        broken = not self._connection.connected or getattr(self._connection, "_stream_broken", False)
+        return not broken and boot_time() - self._used_at < IDLE_MOST
 
     def close(self) -> None:
-        self._connection.close()
+        try:
+            self._connection.close()
+        except RuntimeError:  # its event loop is closed, and cannot do it any more
+            sock = self._connection._transport.get_extra_info("socket")
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
 
     async def run(self, batch: Batch, due: float) -> Sequence[Result]:
         from asyncmy.errors import MySQLError  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -106,7 +114,7 @@ def connect(place: Place, due: float) -> SyncConnection:
         connection = pymysql.connect(**place.for_pymysql(), connect_timeout=left, read_timeout=left)
         link = SyncConnection(connection)
         link.run(Batch((Query(SETTINGS),)), due)
-    except (pymysql.Error, OSError) as error:
+    except (pymysql.Error, OSError, RuntimeError) as error:  # the last one wants a library that is not there
         raise troubles.not_made(error) from None
     except (Cut, Silent) as error:
         raise Unsent(str(error)) from None
@@ -124,7 +132,7 @@ async def connect_async(place: Place, due: float) -> AsyncConnection:
             await link.run(Batch((Query(SETTINGS),)), due)
     except TimeoutError:
         raise Unsent("no connection in time") from None
-    except (MySQLError, OSError, EOFError) as error:
+    except (MySQLError, OSError, EOFError, RuntimeError) as error:
         raise troubles.not_made(error) from None
     except (Cut, Silent) as error:
         raise Unsent(str(error)) from None
