@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, cast
@@ -12,6 +14,7 @@ import pytest
 
 import quorumlock
 from quorumlock import Locker
+from quorumlock.retry import Jitter
 from tests.databases import Database, MariaDB, PostgreSQL, needed
 
 KINDS: dict[str, type[Database]] = {"postgresql": PostgreSQL, "mysql": MariaDB}
@@ -95,7 +98,7 @@ def start(kind: str, **options: Any) -> Iterator[Place]:
 @pytest.fixture(scope="session", params=KINDS)
 def shared_place(request: pytest.FixtureRequest) -> Iterator[Place]:
     """Do not kill, pause or reconfigure it."""
-    yield from start(request.param)
+    yield from start(request.param, grants=True)
 
 
 @pytest.fixture
@@ -110,6 +113,23 @@ def own_place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 
 Connect = Callable[..., Locker]
+SELDOM = Jitter(3600)
+"""Who polls so seldom was told."""
+
+
+def in_a_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """The thread, and what comes of it."""
+    came: list[Any] = []
+    thread = threading.Thread(target=lambda: came.append(work()))
+    thread.start()
+    return thread, came
+
+
+def until(true: Callable[[], object], within: float = 5.0) -> None:
+    end = time.monotonic() + within
+    while not true():
+        assert time.monotonic() < end, f"it did not come to that within {within:g} s"
+        time.sleep(0.005)
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ class SyncConnection(Connection):
 
 
 class AsyncConnection(Connection):
-    """asyncmy's. Not all versions let us see whether the server has said farewell: none is trusted that was idle."""
+    """asyncmy's. Some versions do not show that the server has said farewell: none is trusted that was idle."""
 
     _used_at = 0.0
 
