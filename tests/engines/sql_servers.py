@@ -16,6 +16,7 @@ import quorumlock
 from quorumlock import Locker
 from quorumlock.retry import Jitter
 from tests.databases import Database, MariaDB, PostgreSQL, needed
+from tests.proxy import Proxy
 
 KINDS: dict[str, type[Database]] = {"postgresql": PostgreSQL, "mysql": MariaDB}
 PASSWORD = "pass'w%rd/é"
@@ -130,6 +131,13 @@ def until(true: Callable[[], object], within: float = 5.0) -> None:
     while not true():
         assert time.monotonic() < end, f"it did not come to that within {within:g} s"
         time.sleep(0.005)
+
+
+@pytest.fixture
+def proxy(place: Place) -> Iterator[Proxy]:
+    """Between clients and the shared server."""
+    with Proxy(place.server) as made:  # type: ignore[arg-type]
+        yield made
 
 
 @pytest.fixture

@@ -216,7 +216,7 @@ def test_a_password_is_shown_nowhere(poor: Place) -> None:
 
 NAMES = [
     "a/../b", "it's \"quoted\" `so`", "100% %s %(a)s %%", "semi;-- x", "päth/日本/🔒", "a:b::c $1",
-    " spaced  ", "A", "a", "é", "e\u0301", "n" * 1024, "𝕏" * 256,
+    " spaced  ", "A", "a", "é", "e\u0301", "n" * 1024, "🔒" * 256,
 ]  # fmt: skip
 
 
@@ -262,9 +262,9 @@ def test_looking_listing_and_breaking(place: Place, connect: Connect) -> None:
             lease.extend(5)
     (state,) = ours.nodes()
     assert (state.node, state.state, state.server) == (place.label, "ready", place.kind)
-    assert state.version and state.version[0].isdigit()
-    assert state.latency is not None and state.latency < 1.0
-    assert state.clock_offset is not None and abs(state.clock_offset) < 0.5
+    assert (state.version or "?")[0].isdigit()
+    assert 0 < (state.latency or 0) < 1.0
+    assert abs(9.0 if state.clock_offset is None else state.clock_offset) < 0.5
 
 
 def test_more_names_than_one_query_takes(connect: Connect) -> None:
