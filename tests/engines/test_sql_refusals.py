@@ -16,7 +16,7 @@ from quorumlock import ConfigurationError, Locker, NoQuorum, Unsupported
 from quorumlock.core.votes import Cause
 from quorumlock.lab.servers import free_port, give_back
 
-from .sql_servers import PASSWORD, Connect, Place, connect, place, shared_place
+from .sql_servers import PASSWORD, Connect, Place, connect, on_mysql, place, shared_place
 
 __all__ = ["connect", "place", "shared_place"]
 pytestmark = pytest.mark.live
@@ -175,9 +175,8 @@ def test_a_server_that_only_reads(poor: Place) -> None:
             poor.sql("SET GLOBAL read_only = 0")
 
 
+@on_mysql
 def test_a_login_that_needs_a_library_which_is_not_there(place: Place) -> None:
-    if place.announces:
-        return  # libpq brings its own
     place.sql("INSTALL SONAME 'auth_ed25519'", "CREATE USER modern IDENTIFIED VIA ed25519 USING PASSWORD('x')")
     with place.connect(url=place.url(user="modern", password="x")) as locker:
         cause, detail = why(refused(locker))
@@ -280,10 +279,8 @@ def test_more_names_than_one_query_takes(connect: Connect) -> None:
 @pytest.mark.parametrize(
     "collation", ["utf8mb4_unicode_ci", "utf8mb4_bin", "latin1_swedish_ci", "utf16_general_ci"]
 )
-def test_databases_of_any_collation(shared_place: Place, collation: str) -> None:
-    place = shared_place
-    if place.announces:
-        return  # it is MySQL that has one for each database
+def test_databases_of_any_collation(place: Place, collation: str) -> None:
+    """MySQL has one for each database."""
     database = place.another_database(f"COLLATE {collation}")
     with place.connect(url=place.url(database=database)) as locker:
         with locker.lock("ä", ttl=0.3) as lease, locker.multi(["x", "y"], ttl=0.3):
