@@ -160,7 +160,7 @@ def test_a_deadline_that_passes_while_the_loop_is_busy_counts_all_the_same(place
             proxy.split_at, proxy.split_pause = 10, 3.0
             asking = asyncio.create_task(link.run(Batch((Query("SELECT 1"),)), boot_time() + 0.3))
             await asyncio.sleep(0)
-            time.sleep(0.5)
+            time.sleep(0.5)  # noqa: ASYNC251 - that is what it is about
             started = time.monotonic()
             with pytest.raises(Silent):
                 await asking
@@ -338,9 +338,8 @@ def test_hundreds_share_and_wait(place: Place) -> None:
 
     async def main() -> None:
         async with quorumlock.connect_async(place.url(), prefix="hundreds:") as locker:
-            leases = []
-            for _ in range(200):
-                leases.append(await locker.read_write("rw").read(ttl=8, keep=False).acquire())
+            read = locker.read_write("rw").read(ttl=8, keep=False)
+            leases = [await read.acquire() for _ in range(200)]
             assert len((await locker.inspect("rw")).holders) == 200
             for lease in leases:
                 await lease.release()
