@@ -157,10 +157,11 @@ class Leases:
 
     def release(self, request: Release) -> Visit[Answer]:
         name = self._prefix + request.name
+        guess = not request.stay_ms  # one that is over stays open, and memory does not know that it is
         if not request.wake:
-            answer, *_ = yield from self._rows.change(name, lambda lock: lock.release(request), guess=True)
+            answer, *_ = yield from self._rows.change(name, lambda lock: lock.release(request), guess=guess)
             return answer
-        return (yield from self._changed(name, lambda lock: lock.release(request), request.locker, guess=True))
+        return (yield from self._changed(name, lambda lock: lock.release(request), request.locker, guess=guess))
 
     def leave(self, request: Leave) -> Visit[Answer]:
         def decide(lock: Lock) -> Answer:
