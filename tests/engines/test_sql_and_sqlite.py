@@ -90,7 +90,7 @@ class Table:
             for name, old, version, fence, token, base, plus, doc in told:
                 self._write(name, old, [version, fence, token, base * now + plus, doc])  # type: ignore[operator]
             return Result((), count)
-        assert query.text.startswith("UPDATE quorumlock_locks AS l JOIN"), query.text
+        assert " AS v STRAIGHT_JOIN " in query.text, query.text
         done = 0
         for at in range(0, len(values), 3):
             name, token, lasts = values[at : at + 3]

@@ -28,8 +28,8 @@ from .sql_servers import Place, in_a_thread, own_place, start, until
 
 __all__ = ["own_place"]
 pytestmark = pytest.mark.live
-SECONDS = float(os.environ.get("QUORUMLOCK_FAILOVER_SECONDS", "12"))
-"""Both servers at the same time, each killed every 2 or 3 seconds: that is ten crashes; a soak test has more."""
+SECONDS = float(os.environ.get("QUORUMLOCK_FAILOVER_SECONDS", "10"))
+"""Both servers at the same time, each killed every 2 or 3 seconds: that is eight crashes; a soak test has more."""
 
 
 def restart(place: Place) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -118,6 +120,45 @@ def test_what_is_silent_is_undone_behind_itself(both: Both, other: Locker, proxy
     assert free(other)
 
 
+@pytest.mark.parametrize("garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 40, os.urandom(64), b"\xff" * 9])
+def test_answers_of_something_else(
+    both: Both, other: Locker, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, garbage: bytes
+) -> None:
+    """Nobody knows what was executed: it is asked again over another connection, or undone."""
+    monkeypatch.setattr("tests.proxy.first_reply", len)
+    proxy.garble(garbage)
+    try:
+        lease = both.acquire(timeout=3)
+    except NoQuorum:
+        pass
+    else:
+        both.do(lambda _: lease.release())
+    until(lambda: free(other), 3.0)
+
+
+def test_a_port_where_nobody_answers(place: Place) -> None:
+    """It accepts, and says nothing: no connection, within the time for that; and nothing is left of the attempt."""
+
+    async def tasks() -> NoQuorum:
+        async with quorumlock.connect_async(url) as locker:
+            with pytest.raises(NoQuorum) as caught:
+                await locker.lock("a", ttl=5).acquire(timeout=0.2)
+            return caught.value
+
+    def threads() -> NoQuorum:
+        with quorumlock.connect(url) as locker, pytest.raises(NoQuorum) as caught:
+            locker.lock("a", ttl=5).acquire(timeout=0.2)
+        return caught.value
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = place.url(silent.getsockname()[1])
+        for ask in (threads, lambda: asyncio.run(tasks())):
+            started = time.monotonic()
+            assert ask().tally.answers[0].cause is Cause.UNREACHABLE
+            assert time.monotonic() - started < 3.0
+    gc.collect()
+
+
 def test_an_interrupt_in_the_midst_leaves_nothing_behind(place: Place, proxy: Proxy, connect: Connect) -> None:
     prefix = f"sigint{proxy.port}:"
     ours, other = connect(url=place.url(proxy.port), prefix=prefix), connect(prefix=prefix)
@@ -157,14 +198,14 @@ def test_a_deadline_that_passes_while_the_loop_is_busy_counts_all_the_same(place
     async def main() -> None:
         async with quorumlock.connect_async(place.url(proxy.port)) as locker:
             link = await locker.engine.open_async(boot_time() + 5)  # type: ignore[attr-defined]
-            proxy.split_at, proxy.split_pause = 10, 3.0
+            proxy.split_at, proxy.split_pause = 10, 1.5
             asking = asyncio.create_task(link.run(Batch((Query("SELECT 1"),)), boot_time() + 0.3))
             await asyncio.sleep(0)
             time.sleep(0.5)  # noqa: ASYNC251 - that is what it is about
             started = time.monotonic()
             with pytest.raises(Silent):
                 await asking
-            assert time.monotonic() - started < 1.0
+            assert time.monotonic() - started < 0.5
             link.close()
 
     asyncio.run(main())
@@ -194,8 +235,6 @@ def test_loops_that_are_left_leave_no_connections(place: Place) -> None:
         for _ in range(5):
             asyncio.run(work())
         asyncio.run(end())
-        import gc
-
         gc.collect()
     until(lambda: place.connections() <= before)
 
@@ -365,7 +404,7 @@ def test_three_hundred_leases_are_kept_in_few_statements(
 ) -> None:
     locker = connect(prefix="keeper:")
     names = [f"n{number}" for number in range(300)]
-    leases = [locker.lock(name, ttl=2.5).acquire() for name in names]
+    leases = [locker.lock(name, ttl=1.8).acquire() for name in names]
     link = type(locker.engine._threads._shelf.idle[0])  # type: ignore[attr-defined]
     said: list[int] = []
     run = link.run
@@ -375,7 +414,7 @@ def test_three_hundred_leases_are_kept_in_few_statements(
         return run(self, batch, due)
 
     monkeypatch.setattr(link, "run", counted)
-    time.sleep(2.6)
+    time.sleep(1.9)
     for lease in leases:
         lease.check()
     assert 3 <= sum(said) <= 120

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import select
 import socket
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -20,6 +21,8 @@ from .place import Place
 
 SETTINGS = "SET SESSION sql_mode = 'STRICT_ALL_TABLES', SESSION innodb_lock_wait_timeout = 1"
 """What does not fit is an error; and another's transaction is not waited for as long as we would be."""
+NOT_MYSQL = (AssertionError, LookupError, struct.error, TypeError, ValueError, AttributeError)
+"""What the drivers come to when they read what is none."""
 LEAST = 0.001
 IDLE_MOST = 5.0
 
@@ -60,6 +63,8 @@ class SyncConnection(Connection):
             if isinstance(error, TimeoutError) or boot_time() >= due:
                 raise Silent("no answer in time") from None
             raise troubles.told(error) from None
+        except NOT_MYSQL as error:
+            raise Cut(f"no MySQL server would answer so ({type(error).__name__})") from None
 
     def _say(self, query: Query, due: float) -> Result:
         # Its timeouts are those of the connection; a request has less and less time.
@@ -96,6 +101,8 @@ class AsyncConnection(Connection):
             raise Silent("no answer in time") from None
         except (MySQLError, OSError, EOFError, RuntimeError) as error:
             raise troubles.told(error) from None
+        except NOT_MYSQL as error:
+            raise Cut(f"no MySQL server would answer so ({type(error).__name__})") from None
         self._used_at = boot_time()
         return results
 
@@ -114,6 +121,8 @@ def connect(place: Place, due: float) -> SyncConnection:
         connection = pymysql.connect(**place.for_pymysql(), connect_timeout=left, read_timeout=left)
         link = SyncConnection(connection)
         link.run(Batch((Query(SETTINGS),)), due)
+    except NOT_MYSQL as error:
+        raise Unsent(f"no MySQL server would answer so ({type(error).__name__})") from None
     except (pymysql.Error, OSError, RuntimeError) as error:  # the last one wants a library that is not there
         raise troubles.not_made(error) from None
     except (Cut, Silent) as error:
@@ -132,6 +141,8 @@ async def connect_async(place: Place, due: float) -> AsyncConnection:
             await link.run(Batch((Query(SETTINGS),)), due)
     except TimeoutError:
         raise Unsent("no connection in time") from None
+    except NOT_MYSQL as error:
+        raise Unsent(f"no MySQL server would answer so ({type(error).__name__})") from None
     except (MySQLError, OSError, EOFError, RuntimeError) as error:
         raise troubles.not_made(error) from None
     except (Cut, Silent) as error:

@@ -47,7 +47,7 @@ class Leases:
                 WHERE l.name = v.name AND l.token = v.token AND l.until_us > {now} RETURNING l.name, l.version"""
             self._lease = f"(?, ?, CAST(? AS {big}))"
         else:
-            self._renew = f"""UPDATE {LOCKS} AS l JOIN (%s) AS v ON l.name = v.name
+            self._renew = f"""UPDATE (%s) AS v STRAIGHT_JOIN {LOCKS} AS l ON l.name = v.name
                 SET l.until_us = GREATEST(l.until_us, {now} + v.ttl_us), l.version = l.version + 1,
                     l.touched_us = {now}
                 WHERE l.token = v.token AND l.until_us > {now}"""

@@ -13,6 +13,9 @@ from __future__ import annotations
 from .batches import Batch, Query, Visit
 from .dialect import CELLS, LOCKS, META, Dialect
 
+PRUNE_MOST = 1000
+"""So many rows at once. They are looked for first: whoever deletes locks all rows that it looks at."""
+
 
 def prune(dialect: Dialect, keep: float) -> Visit[None]:
     big = f"CAST(? AS {dialect.big})"
@@ -25,10 +28,12 @@ def prune(dialect: Dialect, keep: float) -> Visit[None]:
         (LOCKS, f"touched_us < {big} AND until_us < {big}", (old_us, now_us)),
         (CELLS, f"until_us < {big}", (now_us,)),
     ):
-        highest = f"SELECT MAX(version) FROM {table} WHERE {over}"
-        (found,) = yield Batch((Query(highest, values),))
-        if found.rows and found.rows[0][0] is not None:
-            lift = f"UPDATE {META} SET floor = GREATEST(floor, COALESCE(({highest}), 0))"
-            yield Batch((Query(lift, values),))
-            below = f"version <= (SELECT floor FROM {META})"
-            yield Batch((Query(f"DELETE FROM {table} WHERE {over} AND {below}", values),))
+        (found,) = yield Batch(
+            (Query(f"SELECT name, version FROM {table} WHERE {over} LIMIT {PRUNE_MOST}", values),)
+        )
+        if found.rows:
+            highest = max(int(version or 0) for _, version in found.rows)
+            yield Batch((Query(f"UPDATE {META} SET floor = GREATEST(floor, {big})", (highest,)),))
+            names = tuple(name for name, _ in found.rows)
+            these = f"name IN ({', '.join('?' * len(names))}) AND version <= (SELECT floor FROM {META})"
+            yield Batch((Query(f"DELETE FROM {table} WHERE {over} AND {these}", (*values, *names)),))
