@@ -8,13 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 import quorumlock
-from quorumlock import Locker
+from quorumlock import Locker, NoQuorum
+from quorumlock.core.votes import Cause
 from quorumlock.retry import Jitter
 from tests.databases import Database, MariaDB, PostgreSQL, needed
 from tests.proxy import Proxy
@@ -74,7 +75,7 @@ class Place:
     def connect(self, **options: Any) -> Locker:
         options.setdefault("prefix", f"t{next(_numbers)}:")
         options.setdefault("max_ttl", 10.0)
-        return cast(Locker, quorumlock.connect(options.pop("url", self.url()), **options))
+        return quorumlock.connect(options.pop("url", self.url()), **options)
 
     def connection(self, database: str | None = None, user: str = "", password: str = "") -> Any:
         """One that commits by itself."""
@@ -129,6 +130,21 @@ def shared_place(request: pytest.FixtureRequest) -> Iterator[Place]:
     yield from start(request.param, grants=True)
 
 
+@pytest.fixture(scope="session")
+def poor(shared_place: Place) -> Place:
+    """A place with a user of that name, who has a password and may do nothing."""
+    quoted = PASSWORD.replace("'", "''")
+    if shared_place.announces:
+        shared_place.sql("SET password_encryption = 'scram-sha-256'", f"CREATE ROLE poor LOGIN PASSWORD '{quoted}'")
+    else:
+        shared_place.sql(
+            "DELETE FROM mysql.global_priv WHERE user = ''",  # nobody, as which everybody is let in
+            "FLUSH PRIVILEGES",
+            f"CREATE USER poor IDENTIFIED BY '{quoted}'",
+        )
+    return shared_place
+
+
 @pytest.fixture
 def place(shared_place: Place) -> Place:
     return shared_place
@@ -147,10 +163,18 @@ SELDOM = Jitter(3600)
 """Who polls so seldom was told."""
 
 
-def in_a_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+def cause_of(error: NoQuorum) -> tuple[Cause, str]:
+    """What the node has said."""
+    assert error.tally is not None
+    (answer,) = error.tally.answers
+    assert answer is not None
+    return answer.cause, answer.detail
+
+
+def in_a_thread(work: Callable[..., Any], *arguments: Any) -> tuple[threading.Thread, list[Any]]:
     """The thread, and what comes of it."""
     came: list[Any] = []
-    thread = threading.Thread(target=lambda: came.append(work()))
+    thread = threading.Thread(target=lambda: came.append(work(*arguments)))
     thread.start()
     return thread, came
 

@@ -16,9 +16,9 @@ from quorumlock.engines.sql import rows as sql_rows
 from quorumlock.engines.sql.batches import Batch, Result, Visit
 from quorumlock.engines.sql.pools import PoolLink
 
-from .sql_servers import SELDOM, Connect, Place, connect, in_a_thread, place, shared_place, until
+from .sql_servers import SELDOM, Connect, Place, connect, in_a_thread, place, until
 
-__all__ = ["connect", "place", "shared_place"]
+__all__ = ["connect", "place"]
 pytestmark = pytest.mark.live
 
 
@@ -81,7 +81,7 @@ def test_a_renewal_does_not_make_us_forget_who_waits(place: Place, connect: Conn
 def test_what_is_remembered_late_is_not_renewed_into_the_truth(connect: Connect) -> None:
     """A thread that releases may remember it only when another one has the lock, and has renewed it."""
     locker = connect()
-    rows = locker.engine._visits.rows  # type: ignore[attr-defined]
+    rows = locker.engine._visits.rows
     lock = locker.lock("late", ttl=8, keep=False)
     lock.acquire().release()
     late = dict(rows._known)
@@ -164,7 +164,7 @@ def test_what_is_pruned_leaves_its_fence(place: Place, connect: Connect) -> None
 def test_locks_in_sets_count_for_pruning(connect: Connect) -> None:
     locker = connect()
     locker.multi(["a", "b"], ttl=5).acquire().release()
-    rows = locker.engine._visits.rows  # type: ignore[attr-defined]
+    rows = locker.engine._visits.rows
     before = rows.changes
     locker.multi(["a", "b"], ttl=5).acquire().release()
     assert rows.changes > before
@@ -211,7 +211,7 @@ def test_a_meta_table_without_its_row_is_being_made(place: Place, connect: Conne
 def test_many_who_come_first_make_the_tables_together(place: Place, connect: Connect) -> None:
     url = place.url(database=place.another_database())
     lockers = [connect(url=url, prefix="first:") for _ in range(8)]
-    threads = [in_a_thread(lambda one=one: one.lock("a", ttl=5).acquire(timeout=10).release()) for one in lockers]
+    threads = [in_a_thread(lambda one: one.lock("a", ttl=5).acquire(timeout=10).release(), one) for one in lockers]
     for thread, came in threads:
         thread.join(15)
         assert came == [None]
@@ -255,7 +255,7 @@ def test_sets_that_overlap_are_all_or_none(place: Place, connect: Connect) -> No
                 inside.difference_update(mine)
         return 1
 
-    threads = [in_a_thread(lambda one=one: work(*one)) for one in zip(lockers, names, strict=True)]
+    threads = [in_a_thread(work, *one) for one in zip(lockers, names, strict=True)]
     for thread, came in threads:
         thread.join(30)
         assert came == [1]

@@ -120,7 +120,8 @@ class Script:
         if number < 2:
             return None
         name = f"{of}{number}" + ("~r" if reads else "")
-        again, _ = name in self._shown, self._shown.add(name)
+        again = name in self._shown
+        self._shown.add(name)
         return Ticket(name, f"{number:016x}", 1000 - number, self._lot.choice((300, 5000)), again)
 
     def next(self) -> Request:
@@ -162,8 +163,9 @@ def told(request: Request, answer: Answer) -> Any:
         return "gone" if answer.cause in (Cause.AGREED, Cause.ABSENT) else answer.cause
     sight = answer.sight
     if sight is not None:
-        nobodys = {"start": "", "card": ""} if sight.value == CLOSED else {}
-        sight = sight._replace(fence=0, since_us=0, **nobodys)
+        sight = sight._replace(fence=0, since_us=0)
+        if sight.value == CLOSED:
+            sight = sight._replace(start="", card="")
     place = answer.place if getattr(request, "ticket", None) or getattr(request, "strict", False) else 0
     # Behind several one waits for the first of them here, and there for the one whose ticket ends first.
     wait_ms = answer.wait_ms if place < 2 else 0

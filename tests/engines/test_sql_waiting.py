@@ -28,11 +28,10 @@ from .sql_servers import (
     on_postgresql,
     place,
     proxy,
-    shared_place,
     until,
 )
 
-__all__ = ["connect", "place", "proxy", "shared_place"]
+__all__ = ["connect", "place", "proxy"]
 pytestmark = pytest.mark.live
 
 
@@ -117,7 +116,7 @@ def test_a_waiter_that_was_killed_is_passed_over(place: Place, connect: Connect)
 
 def _listener(place: Place, locker: Locker) -> list[int]:
     """The server's processes that hold the sign of life of a Locker."""
-    sign = sign_of_life(locker._runner.room.id) % 2**64  # type: ignore[attr-defined]
+    sign = sign_of_life(locker._runner.room.id) % 2**64
     found = place.sql(
         "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock' "
         f"AND classid = {sign >> 32} AND objid = {sign % 2**32}"
@@ -202,7 +201,7 @@ def test_through_a_pooler_that_changes_connections(place: Place, pooler: PgBounc
     one, other = (place.connect(url=place.url(pooler.port), prefix="pooled:") for _ in range(2))
     with one, other:
         with one.lock("a", ttl=0.5) as lease:
-            assert one.engine.pooled  # type: ignore[attr-defined]
+            assert one.engine.pooled
             assert other.lock("a").try_acquire() is None
             time.sleep(0.8)
             lease.check()

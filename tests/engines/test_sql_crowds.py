@@ -1,0 +1,101 @@
+"""PostgreSQL and MariaDB: many who want, share, keep and wait for locks at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+import quorumlock
+from quorumlock.engines.sql.batches import Batch
+
+from .sql_servers import Connect, Place, connect, in_a_thread, place
+
+__all__ = ["connect", "place"]
+pytestmark = pytest.mark.live
+
+
+def test_two_hundred_tasks_and_fifty_threads_lose_nothing(place: Place, connect: Connect) -> None:
+    counter = [0]
+
+    def once() -> None:
+        seen = counter[0]
+        time.sleep(0)
+        counter[0] = seen + 1
+
+    async def tasks() -> None:
+        async with quorumlock.connect_async(place.url(), prefix="crowd:") as locker:
+
+            async def one() -> None:
+                async with locker.lock("a", ttl=8, timeout=30):
+                    once()
+
+            async with asyncio.TaskGroup() as group:
+                for _ in range(200):
+                    group.create_task(one())
+
+    locker = connect(prefix="crowd:")
+
+    def thread() -> None:
+        with locker.lock("a", ttl=8, timeout=30):
+            once()
+
+    working = [in_a_thread(thread) for _ in range(50)]
+    asyncio.run(tasks())
+    for one, came in working:
+        one.join(30)
+        assert came == [None]
+    assert counter == [250]
+
+
+def test_hundreds_share_and_wait(place: Place) -> None:
+    """The document of one row has them all."""
+
+    async def main() -> None:
+        async with quorumlock.connect_async(place.url(), prefix="hundreds:") as locker:
+            read = locker.read_write("rw").read(ttl=8, keep=False)
+            leases = [await read.acquire() for _ in range(200)]
+            assert len((await locker.inspect("rw")).holders) == 200
+            for lease in leases:
+                await lease.release()
+            held = await locker.lock("f", ttl=8).acquire()
+            order: list[int] = []
+
+            async def wait(number: int) -> None:
+                async with locker.lock("f", ttl=8, fair=True, timeout=30):
+                    order.append(number)
+
+            async with asyncio.TaskGroup() as group:
+                for number in range(60):
+                    group.create_task(wait(number))
+                await asyncio.sleep(0.5)
+                await held.release()
+            assert sorted(order) == list(range(60))
+
+    asyncio.run(main())
+
+
+def test_three_hundred_leases_are_kept_in_few_statements(
+    place: Place, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locker = connect(prefix="keeper:")
+    names = [f"n{number}" for number in range(300)]
+    leases = [locker.lock(name, ttl=1.8).acquire() for name in names]
+    link = type(locker.engine._threads._shelf.idle[0])
+    said: list[int] = []
+    run = link.run
+
+    def counted(self: Any, batch: Batch, due: float) -> Any:
+        said.append(len(batch.queries))
+        return run(self, batch, due)
+
+    monkeypatch.setattr(link, "run", counted)
+    time.sleep(1.9)
+    for lease in leases:
+        lease.check()
+    assert 3 <= sum(said) <= 120
+    monkeypatch.undo()
+    for lease in leases:
+        lease.release()
