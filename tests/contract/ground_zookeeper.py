@@ -14,7 +14,7 @@ from kazoo.client import KazooClient  # type: ignore[import-untyped]
 from kazoo.exceptions import NoNodeError  # type: ignore[import-untyped]
 
 from quorumlock import AsyncLocker
-from quorumlock.engines.zookeeper.gates import read
+from quorumlock.engines.zookeeper.gates import CLOSED, read
 from quorumlock.engines.zookeeper.paths import Gate, Paths
 from tests.zookeeper_servers import ZooKeeper, missing
 
@@ -110,16 +110,16 @@ class ZooKeeperGround:
     def _found(self, name: str) -> tuple[str, int, int] | None:
         """Token, ms that are left, and fence."""
         gate = self._gate(name)
-        for node in gate.of(name).nodes:
+        seen = gate.of(name)
+        for node in [*seen.holders, *(reader.node for reader in seen.readers)]:
             try:
                 data, stat = self._zk.get(gate.child(node))
             except NoNodeError:
                 continue
             told: dict[str, Any] = read(data)
-            left_ms = int(stat.mtime + told["ttl_ms"] - time.time() * 1000)
-            if left_ms > 0 or node not in gate.of(name).closed:
-                return told["token"], left_ms, stat.czxid
-        return None
+            return told["token"], int(stat.mtime + told["ttl_ms"] - time.time() * 1000), stat.czxid
+        left_ms = max((one.until_ms - int(time.time() * 1000) for one in seen.closed), default=0)
+        return (CLOSED, left_ms, gate.fence) if left_ms > 0 else None
 
 
 def ground(served: Served) -> ZooKeeperGround:

@@ -71,16 +71,16 @@ class ZookeeperEngine:
     def _open(self) -> None:
         self._session = session = Session(self._address, self._client)
         paths = Paths(self._address.root, self._settings.prefix)
-        self._answers = _answers(Cells(session, paths))
-        answering = Cells(session, paths)
+        self._cells = answering = Cells(session, paths)
+        self._answers = _answers(answering)
         patience = PATIENCE * self._settings.node_timeout
 
         def leave(queue: str, member: str) -> None:
             drive(answering.dequeue(queue, member), boot_time() + patience, [])
 
         self._janitor = Janitor(session, leave)
-        self._cells = answering
         self._end = weakref.finalize(self, self._janitor.close)
+        self._end.atexit = False
 
     # Asking.
 
@@ -93,7 +93,7 @@ class ZookeeperEngine:
         try:
             answer = drive(self._talk(request), boot_time() + within, wrote)
         except Exception as error:
-            answer = self._told(error, round_.tally, wrote, within)
+            answer = self._told(error, request, round_.tally, wrote, within)
         round_.tally.cast(0, answer)
 
     async def perform_async(self, round_: Round) -> None:
@@ -105,15 +105,19 @@ class ZookeeperEngine:
         try:
             answer = await drive_async(self._talk(request), boot_time() + within, wrote)
         except Exception as error:
-            answer = self._told(error, round_.tally, wrote, within)
+            answer = self._told(error, request, round_.tally, wrote, within)
         round_.tally.cast(0, answer)
 
     def _talk(self, request: Request) -> Talk[Answer]:
         """What there is to say, once there is a connection."""
+        if self._pid != os.getpid():
+            self.forget()
         answering = self._answers.get(type(request))
         if answering is None:
             raise Unsupported(f"{self.labels[0]}: this engine does not know the request {type(request).__name__}")
         session = self._session
+        if type(request) is Extend and self._cells.ended(request):
+            return (yield from self._cells.extend(request))
         if session.client is None:
             session.start()
             self._janitor.begin()
@@ -123,11 +127,15 @@ class ZookeeperEngine:
             yield from self._cells.check()
         return (yield from answering(request))
 
-    def _told(self, error: Exception, tally: Tally, wrote: list[bool], within: float) -> Answer:
+    def _told(self, error: Exception, request: Request, tally: Tally, wrote: list[bool], within: float) -> Answer:
         if isinstance(error, LockError):
             if not wrote:
                 tally.cast(0, NOT_BEGUN)
             raise error
+        if isinstance(request, asked.Release):
+            self._session.expire(request.token)
+        elif isinstance(request, asked.Leave):
+            self._session.owe(self._cells._queues(request), request.ticket)
         return troubles.told(error, self._session, bool(wrote), within)
 
     def _within(self, request: Request, timeout: float) -> float:
@@ -248,11 +256,14 @@ def drive(talk: Talk[Any], until: float, wrote: list[bool]) -> Any:
         if type(said) is Wrote:
             wrote.append(True)
             said = said.result
-        if not said.wait(max(0.0, until - boot_time())):
-            raise Late
-        value, error = None, said.exception
-        if error is None:
-            value = said.get_nowait()
+        heard = said.wait(max(0.0, until - boot_time()))
+        value, error = _outcome(said, heard)
+
+
+def _outcome(said: Any, heard: bool) -> tuple[Any, Exception | None]:
+    if not heard:
+        return None, Late()
+    return (said.get_nowait(), None) if said.exception is None else (None, said.exception)
 
 
 async def drive_async(talk: Talk[Any], until: float, wrote: list[bool]) -> Any:
@@ -268,11 +279,8 @@ async def drive_async(talk: Talk[Any], until: float, wrote: list[bool]) -> Any:
         if type(said) is Wrote:
             wrote.append(True)
             said = said.result
-        if not said.ready() and not await _heard(loop, said, until):
-            raise Late
-        value, error = None, said.exception
-        if error is None:
-            value = said.get_nowait()
+        heard = said.ready() or await _heard(loop, said, until)
+        value, error = _outcome(said, heard)
 
 
 async def _heard(loop: asyncio.AbstractEventLoop, said: Any, until: float) -> bool:

@@ -52,7 +52,7 @@ class Family(Leases):
         self, gates: dict[str, Gate], seen: Seen, line: Line, name: str, request: AcquireAny
     ) -> Talk[int | None]:
         gate, home = gates[self.paths.gate(name)], gates[self.paths.gate(self.paths.prefix + request.line)]
-        delete = [gate.child(node) for node in seen.closed]
+        delete = [gate.child(one.node) for one in seen.closed]
         if line.mine is not None:
             delete.append(home.child(line.mine.node))
         node = self.paths.holder(name, request.token)
@@ -66,7 +66,10 @@ class Family(Leases):
         if free is not None:
             return free, None
         for name, one in seen.items():
-            holding = yield from self._barring(gates[self.paths.gate(name)], one, False)
+            yield from self._set_clock(gates[self.paths.gate(name)], one)
+        asked = {name: self.ask(gates[self.paths.gate(name)], one) for name, one in seen.items()}
+        for name, results in asked.items():
+            holding = yield from self.asked(seen[name], results)
             if holding is None:
                 return name, None
             if soonest is None or holding.left_ms < soonest.left_ms:
@@ -77,10 +80,7 @@ class Family(Leases):
         """As `_stand`; the first of the queue is told when any of several goes."""
         if line.mine is None or line.ahead:
             return (yield from self._stand(queue, home, line, ticket, []))
-        for path in in_way:
-            if not (yield from self.session.watch(path, ticket)):
-                return False
-        return True
+        return (yield from self.session.watch(in_way, ticket))
 
     def acquire_all(self, request: AcquireAll) -> Talk[Answer]:
         """A refused one waits in the queue of the first that is busy, and in no other."""
@@ -125,7 +125,7 @@ class Family(Leases):
             if name not in mine:
                 node = self.paths.holder(name, request.token)
                 leases.append(self.lease(name, request.token, node, request.ttl_ms, request.card))
-                delete += [gate.child(node) for node in seen.closed]
+                delete += [gate.child(one.node) for one in seen.closed]
         fence = 0
         if leases:
             needed = {self.paths.gate(lease.name) for lease in leases}

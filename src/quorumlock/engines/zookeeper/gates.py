@@ -37,6 +37,8 @@ from .session import Lease, Session, Talk, Wrote
 FORMAT = 1
 CLOSED = "ql:closed"
 _MARK = b"quorumlock locks "
+FORGOTTEN_MS = 60_000
+"""What has been open again for so long, and was not taken by anybody, is deleted by whoever sees it."""
 _OVERTAKEN = (BadVersionError, NoNodeError, NodeExistsError)
 
 
@@ -93,7 +95,10 @@ class Gates:
                 yield from self.make(path)
                 # Read, and not taken for empty: somebody else may have made it, and been granted something since.
                 children, stat = yield self.zk.get_children_async(path, include_data=True)
-            found[path] = Gate(path, stat.version, stat.mzxid, children)
+            found[path] = gate = Gate(path, stat.version, stat.mzxid, children)
+            for one in gate.closed():
+                if self.session.offset_known and one.until_ms + FORGOTTEN_MS < self.session.server_ms():
+                    self.zk.delete_async(gate.child(one.node))  # whatever comes of it
         return found
 
     def gate(self, name: str) -> Talk[Gate]:
@@ -122,21 +127,25 @@ class Gates:
 
     def holding(self, gate: Gate, seen: Seen) -> Talk[Holding | None]:
         """Who keeps others out, the one with most time first; None: nobody does any more."""
-        nodes = seen.nodes
-        asked = [self.zk.get_async(gate.child(node)) for node in nodes]
+        return (yield from self.asked(seen, self.ask(gate, seen)))
+
+    def ask(self, gate: Gate, seen: Seen) -> list[tuple[str, Any]]:
+        """Nodes, and what will be answered of each: for `asked`."""
+        nodes = [*seen.holders, *(reader.node for reader in seen.readers)]
+        return [(node, self.zk.get_async(gate.child(node))) for node in nodes]
+
+    def asked(self, seen: Seen, results: list[tuple[str, Any]]) -> Talk[Holding | None]:
         fences = {reader.node: reader.fence for reader in seen.readers}
-        found: list[Holding] = []
-        for node, result in zip(nodes, asked, strict=True):
+        now = self.session.server_ms()
+        found = [Holding(CLOSED, 0, one.until_ms - now) for one in seen.closed if one.until_ms > now]
+        for node, result in results:
             try:
                 data, stat = yield result
             except NoNodeError:
                 continue
             told = read(data)
-            left_ms = self.left_ms(told, stat)
-            if left_ms <= 0:
-                if node in seen.closed:
-                    continue
-                left_ms = 1  # overdue, but nobody's to take: its maker deletes it, or the end of its session
+            # One that is overdue is nobody's to take: its maker deletes it, or the end of its session.
+            left_ms = max(1, self.left_ms(told, stat))
             fence = fences.get(node, stat.czxid)
             found.append(Holding(told["token"], fence, left_ms, told["since_us"], told["card"]))
         return max(found, key=lambda one: one.left_ms, default=None)
@@ -205,7 +214,6 @@ class Gates:
         session, key = self.session, (name, member)
         with session.mutex:
             path = session.tickets.get(key)
-            session.owed.add(key)
         if path is None:
             gate = yield from self.gate(name)
             mine = [one for one in gate.of(name).waiters if one.member == member]

@@ -29,7 +29,7 @@ from ...core.requests import (
     Ticket,
 )
 from ...core.votes import GRANTED, REFUSED, Answer, Cause, of_each
-from .gates import CLOSED, Gates, Holding, written
+from .gates import Gates, Holding, written
 from .paths import Gate, Line, Seen, digest
 from .session import Lease, Talk, Wrote
 
@@ -91,7 +91,7 @@ class Leases(Gates):
         return None if fence is None else Answer(GRANTED, Cause.AGREED, fence)
 
     def _take(self, gate: Gate, seen: Seen, line: Line, name: str, request: Acquire) -> Talk[int | None]:
-        token, delete = request.token, [gate.child(node) for node in seen.closed]
+        token, delete = request.token, [gate.child(one.node) for one in seen.closed]
         if line.mine is not None:
             delete.append(gate.child(line.mine.node))
         shared = gate.fence
@@ -131,13 +131,12 @@ class Leases(Gates):
         in_way = seen._replace(readers=()) if shared else seen
         if not in_way.nodes:
             return None
-        if in_way.closed and not in_way.holders:
-            yield from self._set_clock(gate)
+        yield from self._set_clock(gate, in_way)
         return (yield from self.holding(gate, in_way))
 
-    def _set_clock(self, gate: Gate) -> Talk[None]:
+    def _set_clock(self, gate: Gate, seen: Seen) -> Talk[None]:
         """What is closed opens by the server's clock, which is told with whatever is written."""
-        if not self.session.offset_known:
+        if seen.closed and not self.session.offset_known:
             stat = yield Wrote(self.zk.set_async(gate.path, b""))
             self.session.tick(stat.mtime)
 
@@ -150,10 +149,8 @@ class Leases(Gates):
         if line.mine is None:
             yield from self.enqueue(name, ticket)
             return False
-        for node in [line.ahead[-1].node] if line.ahead else in_way:
-            if not (yield from self.session.watch(gate.child(node), ticket)):
-                return False
-        return True
+        nodes = [line.ahead[-1].node] if line.ahead else in_way
+        return (yield from self.session.watch([gate.child(node) for node in nodes], ticket))
 
     def confirm(self, request: Confirm) -> Talk[Answer]:
         """One node always agrees with itself: there is nothing to raise."""
@@ -173,10 +170,10 @@ class Leases(Gates):
         known: list[tuple[int, Kept, Lease]] = []
         for at, kept in enumerate(request.leases):
             lease = self.session.leases.get((self.paths.prefix + kept.name, kept.token))
-            if lease is None or lease.over or lease.ends_at <= boot_time():
-                causes[at] = yield from self._absent(kept)
-            elif lease.epoch != self.session.epoch:
+            if lease is not None and lease.epoch != self.session.epoch:
                 causes[at] = Cause.ENDED
+            elif lease is None or lease.over or lease.ends_at <= boot_time():
+                causes[at] = yield from self._absent(kept)
             else:
                 self.session.refuse_long(kept.ttl_ms)
                 known.append((at, kept, lease))
@@ -193,6 +190,11 @@ class Leases(Gates):
                 else:
                     causes[at] = self._renewed(lease, kept)
         return of_each([causes[at] for at in range(len(request.leases))])
+
+    def ended(self, request: Extend) -> bool:
+        """Are all of an earlier session? Then there is nobody to ask."""
+        leases = [self.session.leases.get((self.paths.prefix + kept.name, kept.token)) for kept in request.leases]
+        return all(lease is not None and lease.epoch != self.session.epoch for lease in leases)
 
     def heal(self, request: Heal) -> Talk[Answer]:
         """Here nothing is forgotten: what is absent was released, broken or is over, and stays so."""
@@ -283,11 +285,10 @@ class Leases(Gates):
     def _shut(self, names: list[str], token: str, paths: list[str], stay_ms: int) -> Talk[bool]:
         """From now on they are nobody's, and still closed. That outlives this process, if need be."""
         transaction = self.zk.transaction()
+        until_ms = self.session.server_ms() + stay_ms
         for name, path in zip(names, paths, strict=True):
-            closed = self.lease(name, CLOSED + token, self.paths.closed(name, token), stay_ms, "")
-            closed.token, closed.since_us = CLOSED, 0
             transaction.delete(path)
-            transaction.create(closed.path, written(closed))
+            transaction.create(f"{self.paths.gate(name)}/{self.paths.closed(name, token, until_ms)}", b"")
         return (yield from self.commit(transaction)) is not None
 
     def _not_mine(self, name: str) -> Talk[Answer]:

@@ -43,8 +43,7 @@ class Looking(Family):
     def _sight(self, gate: Gate, name: str) -> Talk[Sight]:
         seen = gate.of(name)
         waiters = tuple(waiter.member for waiter in seen.waiters[:WAITERS_MOST])
-        if seen.closed and not seen.holders:
-            yield from self._set_clock(gate)
+        yield from self._set_clock(gate, seen)
         if seen.readers and not seen.holders:
             asked = [self.zk.get_async(gate.child(reader.node)) for reader in seen.readers]
             readers = []

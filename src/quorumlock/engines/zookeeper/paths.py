@@ -3,7 +3,7 @@
     <root>/locks/<gate>/<name>:h<n>:<digest>              a holder                       ephemeral
     <root>/locks/<gate>/<name>:r<n>:<fence>:<digest>      one who shares                 ephemeral
     <root>/locks/<gate>/<name>:q<n>:<locker>:<ticket>:0…  one who waits                  ephemeral, sequential
-    <root>/locks/<gate>/<name>:c<n>:<digest>              closed for a while, nobody's
+    <root>/locks/<gate>/<name>:c<n>:<end>:<digest>        nobody's, but closed until then (the server's clock, ms)
     <root>/cells/<gate>/<name>                            a cell
 
 Names are percent-escaped, so that a colon is always ours; `n` says how many characters of the name are a locker's
@@ -60,6 +60,11 @@ class Reader(NamedTuple):
     digest: str
 
 
+class Closed(NamedTuple):
+    node: str
+    until_ms: int
+
+
 class Line(NamedTuple):
     """A queue, as somebody sees it."""
 
@@ -73,13 +78,13 @@ class Seen(NamedTuple):
 
     holders: tuple[str, ...]
     readers: tuple[Reader, ...]
-    closed: tuple[str, ...]
+    closed: tuple[Closed, ...]
     waiters: tuple[Waiter, ...]
 
     @property
     def nodes(self) -> list[str]:
         """Of all who keep others out."""
-        return [*self.holders, *(reader.node for reader in self.readers), *self.closed]
+        return [*self.holders, *(reader.node for reader in self.readers), *(one.node for one in self.closed)]
 
     def line(self, ticket: Ticket | None, shared: bool = False) -> Line:
         """Before whoever would share it stand only those who would not."""
@@ -104,6 +109,11 @@ class Gate(NamedTuple):
     def child(self, node: str) -> str:
         return f"{self.path}/{node}"
 
+    def closed(self) -> list[Closed]:
+        """Of all names."""
+        nodes = [child.split(":") for child in self.children if ":c" in child]
+        return [Closed(":".join(parts), int(parts[2])) for parts in nodes if len(parts) == 4 and parts[1][0] == "c"]
+
 
 def seen(ends: Iterable[str], start: str) -> Seen:
     holders, readers, closed, waiters = [], [], [], []
@@ -113,8 +123,8 @@ def seen(ends: Iterable[str], start: str) -> Seen:
             holders.append(start + end)
         elif kind[:1] == "r" and len(rest) == 2:
             readers.append(Reader(start + end, int(rest[0]), rest[1]))
-        elif kind[:1] == "c":
-            closed.append(start + end)
+        elif kind[:1] == "c" and len(rest) == 2:
+            closed.append(Closed(start + end, int(rest[0])))
         elif kind[:1] == "q" and len(rest) == 3:
             waiters.append(Waiter(start + end, f"{rest[0]}:{unescaped(rest[1])}", int(rest[2])))
     waiters.sort(key=lambda one: one.order)
@@ -139,8 +149,8 @@ class Paths:
     def reader(self, name: str, token: str, fence: int) -> str:
         return f"{escaped(name)}:r{len(self.prefix)}:{fence}:{digest(token)}"
 
-    def closed(self, name: str, token: str) -> str:
-        return f"{escaped(name)}:c{len(self.prefix)}:{digest(token)}"
+    def closed(self, name: str, token: str, until_ms: int) -> str:
+        return f"{escaped(name)}:c{len(self.prefix)}:{until_ms}:{digest(token)}"
 
     def waiter(self, name: str, ticket: Ticket) -> str:
         """The server puts a number behind it."""

@@ -17,7 +17,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from kazoo.client import KazooClient  # type: ignore[import-untyped]
@@ -179,6 +180,11 @@ class Session:
         for tell in told:
             tell()
 
+    @property
+    def stopped(self) -> bool:
+        """By its owner, who is not us."""
+        return self.client is not None and bool(self.client._stopped.is_set())
+
     def complaints(self) -> str:
         """Why hosts cannot be reached, as far as that is known."""
         known = dict(getattr(self.client.handler, "complaints", {})) if self.client is not None else {}
@@ -189,12 +195,13 @@ class Session:
         granted = self.granted
         if granted is not None and ttl_ms > granted * SHARE * 1000 + 1:
             asked = self.client._session_timeout / 1000 if self.client is not None else 0.0
+            enough = f"{ttl_ms / 1000 / SHARE:.3g}"
+            how = f"…?session_timeout={enough}" if self._theirs is None else f"KazooClient(timeout={enough})"
             remedy = (
                 f"session_timeout={asked:g} was asked for, and the server allows no more: raise its "
                 "maxSessionTimeout, or use a shorter ttl"
                 if granted < asked
-                else f"ask for more (…?session_timeout={ttl_ms / 1000 / SHARE:.3g}, within the server's "
-                "maxSessionTimeout), or use a shorter ttl"
+                else f"ask for more ({how}, within the server's maxSessionTimeout), or use a shorter ttl"
             )
             raise ConfigurationError(
                 f"a ttl (with its lock_delay) of {ttl_ms / 1000:g} s is more than three fifths of the session "
@@ -223,8 +230,21 @@ class Session:
             room.hears(0)
         done()
 
-    def watch(self, path: str, ticket: Ticket) -> Talk[bool]:
-        """Has the ticket announced when a node goes; False: it has gone."""
+    def watch(self, paths: Sequence[str], ticket: Ticket) -> Talk[bool]:
+        """Has the ticket announced when any of these nodes goes; False: one has gone."""
+        gone = False
+        for path, bell, result in [self._watched(path, ticket) for path in paths]:
+            try:
+                gone = (yield result) is None or gone
+            except NoNodeError:
+                self._drop(path, bell)
+                gone = True
+            except BaseException:
+                self._drop(path, bell)
+                raise
+        return not gone
+
+    def _watched(self, path: str, ticket: Ticket) -> tuple[str, Bell, Any]:
         client = self.client
         assert client is not None
         with self.mutex:
@@ -234,18 +254,10 @@ class Session:
                 bell = self._bells[path] = Bell()
             bell.tickets.add((ticket.locker, ticket.id))
         if known:
-            return (yield client.exists_async(path)) is not None
-        watched = False
-        try:
-            # Of its children, of which it has none: of its data it would be told with every renewal, too.
-            yield client.get_children_async(path, watch=lambda event: self._gone(path, bell, event))
-            watched = True
-        except NoNodeError:
-            pass
-        finally:
-            if not watched:
-                self._drop(path, bell)
-        return watched
+            return path, bell, client.exists_async(path)
+        rung = partial(self._gone, path, bell)
+        # Of its children, of which it has none: of its data it would be told with every renewal, too.
+        return path, bell, client.get_children_async(path, watch=rung)
 
     def _drop(self, path: str, bell: Bell) -> None:
         with self.mutex:
@@ -271,6 +283,20 @@ class Session:
         with self.mutex:
             if self.leases.get((lease.name, lease.token)) is lease:
                 del self.leases[lease.name, lease.token]
+
+    def expire(self, token: str) -> None:
+        """What was to be released, and could not be, goes as soon as possible."""
+        with self.mutex:
+            for lease in self.leases.values():
+                if lease.token == token:
+                    lease.ends_at = boot_time()
+            self.changed.notify_all()
+
+    def owe(self, queues: Sequence[str], member: str) -> None:
+        """Whoever left these queues, and perhaps still stands there, goes as soon as possible."""
+        with self.mutex:
+            self.owed.update((queue, member) for queue in queues)
+            self.changed.notify_all()
 
     def is_free(self, name: str, version: int) -> None:
         with self.mutex:

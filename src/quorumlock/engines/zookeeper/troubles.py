@@ -25,6 +25,9 @@ class Late(Exception):
     """No answer in time."""
 
 
+STOPPED = "its client was stopped, or is closed"
+
+
 def told(error: Exception, session: Session, wrote: bool, seconds: float) -> Answer:
     """The vote of a server that could not be heard. Nothing was executed unless something was written."""
     if isinstance(error, Late):
@@ -36,7 +39,7 @@ def told(error: Exception, session: Session, wrote: bool, seconds: float) -> Ans
     if isinstance(error, SessionExpiredError):
         return unknown(Cause.DISCONNECTED if wrote else Cause.UNREACHABLE, "the session is over")
     if isinstance(error, (ConnectionLoss, ConnectionClosedError)):
-        why = session.complaints() or "the connection was lost"
+        why = STOPPED if session.stopped else session.complaints() or "the connection was lost"
         return unknown(Cause.DISCONNECTED if wrote else Cause.UNREACHABLE, why)
     if isinstance(error, KazooException):
         return unknown(Cause.FAILED, f"{type(error).__name__} {error}".strip())
@@ -47,6 +50,7 @@ def _late(session: Session, wrote: bool, seconds: float) -> Answer:
     if session.denied:
         return unknown(Cause.DENIED, "it does not accept this user; correct the user and the password in the URL")
     if not session.connected:
-        why = session.complaints() or f"no server of the ensemble has accepted a session within {seconds:.3g} s"
+        why = STOPPED if session.stopped else session.complaints()
+        why = why or f"no server of the ensemble has accepted a session within {seconds:.3g} s"
         return unknown(Cause.SILENT if wrote else Cause.UNREACHABLE, why)
     return unknown(Cause.SILENT, f"no answer within {seconds:.3g} s")
