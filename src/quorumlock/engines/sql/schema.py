@@ -25,7 +25,8 @@ def statements(dialect: Dialect) -> tuple[str, ...]:
     return (
         f"""CREATE TABLE IF NOT EXISTS {LOCKS} (
             name {name} PRIMARY KEY, begins BIGINT NOT NULL, version BIGINT NOT NULL, fence BIGINT NOT NULL,
-            token {dialect.token} NOT NULL, until_us BIGINT NOT NULL, touched_us BIGINT NOT NULL, doc {long} NOT NULL
+            token {dialect.token} NOT NULL, until_us BIGINT NOT NULL, touched_us BIGINT NOT NULL,
+            doc {long} NOT NULL
         ){table}""",
         f"""CREATE TABLE IF NOT EXISTS {CELLS} (
             name {name} PRIMARY KEY, version BIGINT NOT NULL, entered BIGINT NOT NULL, until_us BIGINT NOT NULL,
