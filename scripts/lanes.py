@@ -1,8 +1,8 @@
-"""Runs the tests in four lanes at a time: most of them wait for servers and clocks, and the machine would be idle.
+"""Runs the tests in five lanes at a time: most of them wait for servers and clocks, and the machine would be idle.
 
-The first is for real time: nodes that must answer soon, faults at the right moment. The others are nice to it: two
-of tests that use servers and are patient, and one of those that only compute. With arguments there is one lane, and
-pytest gets them.
+The first is for real time: nodes that must answer soon, faults at the right moment. The others are nice to it:
+those of tests that use servers and are patient, and that of tests which only compute. With arguments there is one
+lane, and pytest gets them.
 
 `--beside COMMAND`, first of all: that, too, at the same time. If it fails, everything ends.
 """
@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 TESTS = Path(__file__).parent.parent / "tests"
-STORES = ["--served=only", "tests/contract"]
-"""Of the contract, what is played on servers other than Redis and Valkey: it waits most of the time."""
 
 
 class Lane(NamedTuple):
@@ -36,8 +34,9 @@ class Lane(NamedTuple):
 
 LANES = (
     Lane(0, frozenset()),
-    Lane(5, frozenset({"contract", "journal", "observing", "operating", "web"}), ["--served=never"]),
-    Lane(5, frozenset({"docs", "engines", "guards"}), STORES),
+    Lane(5, frozenset({"contract", "operating", "web"}), ["--served=never"]),
+    Lane(5, frozenset({"contract", "journal", "observing"}), ["--served=only"]),  # on servers of other engines
+    Lane(5, frozenset({"docs", "engines", "guards"})),
     Lane(10, frozenset({"core", "lab", "lab_stories", "sim", "specs", "style", "unit"})),
 )
 
