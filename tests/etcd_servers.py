@@ -1,7 +1,7 @@
 """etcd servers of the tests' own: on loopback, in a temporary folder, gone with their owner.
 
-They vote ten times as often as usual, so that the shortest lease is one second; nothing waits for a disk where there
-is memory to write to. As root they are run as the user that Debian's package made.
+They vote ten times as often as usual, so that the shortest lease is one second; nothing waits for a disk where
+there is memory to write to. As root they are run as the user that Debian's package made.
 """
 
 from __future__ import annotations

@@ -76,7 +76,10 @@ class EtcdGround:
     def take(self, name: str, ttl_ms: int, nodes: slice = ALL) -> None:
         if range(self.count)[nodes]:
             lease = self._server.ask("/v3/lease/grant", {"TTL": str(-(-ttl_ms // 1000))})["ID"]
-            for key, value in ((f"lock/{name}\0h", SOMEBODY.encode()), (f"card/{name}", about("", ttl_ms, 0, 0, ""))):
+            for key, value in (
+                (f"lock/{name}\0h", SOMEBODY.encode()),
+                (f"card/{name}", about("", ttl_ms, 0, 0, "")),
+            ):
                 self._server.ask("/v3/kv/put", {"key": b64(ROOT + key), "value": b64(value), "lease": lease})
 
     def _look(self, name: str) -> tuple[Kv | None, Kv | None, Kv | None, int]:

@@ -1,8 +1,8 @@
 """Small values, changed by whoever has seen their last version.
 
-The version is the revision of etcd in which the value was set: none ever comes again. A value begins with a few bytes
-by which whoever set it knows it again, should the answer be lost. The lease that a cell hangs on is its own, and is
-renewed by whoever sets it.
+The version is the revision of etcd in which the value was set: none ever comes again. A value begins with a few
+bytes by which whoever set it knows it again, should the answer be lost. The lease that a cell hangs on is its own,
+and is renewed by whoever sets it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class Cells:
         return Answer(REFUSED, Cause.CHANGED, 0)
 
     def _stored(self, name: str, until: float) -> Steps[Kv | None]:
-        found = yield from self._talk.ask(Question("/v3/kv/txn", words.txn([], [words.get(self._keys.cell(name))])), until)
+        found = yield from self._talk.ask(
+            Question("/v3/kv/txn", words.txn([], [words.get(self._keys.cell(name))])), until
+        )
         return Told(found).first(0)
 
     def _lease(self, stored: Kv | None, ttl_ms: int, until: float) -> Steps[int]:

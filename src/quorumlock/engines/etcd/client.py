@@ -1,7 +1,8 @@
 """Carries questions to the hosts of a cluster over HTTP: in the calling thread, or on an event loop.
 
-Retries and redirects of the HTTP client are off, and so are proxies of the environment: who is asked, and how often,
-is decided in `talk.py`. The client is imported when it is first needed: that takes longer than many a lock is held.
+Retries and redirects of the HTTP client are off, and so are proxies of the environment: who is asked, and how
+often, is decided in `talk.py`. The client is imported when it is first needed: that takes longer than many a lock
+is held.
 """
 
 from __future__ import annotations

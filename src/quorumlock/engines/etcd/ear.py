@@ -1,9 +1,9 @@
 """Hears of the end of what is in the way of those who wait, and keeps their places.
 
-A watch is one HTTP request whose answer does not end. What is to be watched is said at its beginning, and cannot be
-added to later: whoever begins to wait opens a stream of its own, with all who begin at the same time; when there are
-many streams, all that is still wanted goes into one. Each watch begins at the revision in which its waiter was
-refused, so nothing is lost between the refusal and the stream, nor while streams are changed.
+A watch is one HTTP request whose answer does not end. What is to be watched is said at its beginning, and cannot
+be added to later: whoever begins to wait opens a stream of its own, with all who begin at the same time; when
+there are many streams, all that is still wanted goes into one. Each watch begins at the revision in which its
+waiter was refused, so nothing is lost between the refusal and the stream, nor while streams are changed.
 
 It runs on an event loop: that of its waiters, or one in a thread of its own if they are threads.
 """
@@ -76,7 +76,7 @@ class Stream:
                         self.ear.heard(self, self.wanted[int(told.get("watch_id", 0)) - 1])
         except asyncio.CancelledError:
             raise
-        except Exception:  # noqa: S110 - whatever it is, the stream is lost, and another is opened
+        except Exception:
             pass
         self.ear.lost(self)
 

@@ -2,10 +2,10 @@
 
 Promises. At most one valid lease of a name among all clients of a cluster that use the same root: a lock is a key
 that hangs on a lease of etcd's own, made in a transaction that depends on its absence. A lease ends on the servers
-after its holder has stopped counting on it, also if the holder was killed; fences grow, being revisions of the whole
-store. What a majority of the cluster has confirmed is not lost with a minority. Limits: a cluster that was restored
-from a backup goes back in time, and its revisions with it; and as everywhere, a holder that was stopped for long
-learns of its loss only when it looks: guards are for that (`quorumlock.guards`).
+after its holder has stopped counting on it, also if the holder was killed; fences grow, being revisions of the
+whole store. What a majority of the cluster has confirmed is not lost with a minority. Limits: a cluster that was
+restored from a backup goes back in time, and its revisions with it; and as everywhere, a holder that was stopped
+for long learns of its loss only when it looks: guards are for that (`quorumlock.guards`).
 
 etcd is asked through its JSON gateway, over HTTP: the same from threads and on event loops, where nothing blocks.
 """
@@ -159,7 +159,9 @@ class EtcdEngine:
 
     def _meet(self, _: Request, until: float) -> Steps[Answer]:
         """Whoever can read can begin: there is nothing to prepare."""
-        yield from self.talk.ask(Question("/v3/kv/range", words.get(self._keys.cell("ql:met"))["request_range"]), until)
+        yield from self.talk.ask(
+            Question("/v3/kv/range", words.get(self._keys.cell("ql:met"))["request_range"]), until
+        )
         return AGREED
 
     def _here(self) -> Client:
@@ -249,4 +251,3 @@ def _instead(request: Request) -> str:
     if isinstance(request, Past | Refused):
         return "the engine etcd keeps no journal: watch events with subscribe(), or use redis:// or sqlite://"
     return f"the engine etcd does not know the request {type(request).__name__}"
-

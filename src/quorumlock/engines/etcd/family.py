@@ -1,7 +1,7 @@
 """What etcd is asked for several locks: the slots of a semaphore, and locks that are set all or none.
 
-All or none is one transaction. So nobody ever sees a half of it; and since whoever is refused holds nothing, sets of
-names that overlap cannot deadlock, in whatever order they are given.
+All or none is one transaction. So nobody ever sees a half of it; and since whoever is refused holds nothing, sets
+of names that overlap cannot deadlock, in whatever order they are given.
 """
 
 from __future__ import annotations
@@ -130,7 +130,9 @@ class Family(Locks):
     def _set_all(self, names: Sequence[str], token: str, deed: Deed) -> list[Op]:
         """In portions: one transaction has no more than so many operations, but may have others within."""
         portions = [names[start : start + WITHIN] for start in range(0, len(names), WITHIN)]
-        return [words.within([], [op for name in some for op in self._taken(name, token, deed)]) for some in portions]
+        return [
+            words.within([], [op for name in some for op in self._taken(name, token, deed)]) for some in portions
+        ]
 
     def _wait_for(self, busy: str, request: AcquireAll, holder: Kv, until: float) -> Steps[Answer]:
         ticket = request.ticket
@@ -190,9 +192,7 @@ class Family(Locks):
             return []
         return [op for name in ([request.line] if request.line else names) for op in self._queue.heads(name)]
 
-    def _release_some(
-        self, names: Sequence[str], request: Release, further: list[Op], until: float
-    ) -> Steps[Told]:
+    def _release_some(self, names: Sequence[str], request: Release, further: list[Op], until: float) -> Steps[Told]:
         keys, ends = self._keys, []
         for name in names:
             hold, card = keys.hold(name), keys.card(name)

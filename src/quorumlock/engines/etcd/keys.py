@@ -7,8 +7,8 @@ r"""Where things are kept: what is under a root of its own, for all who use it w
     <root>wait/<name>\0w<order>:…   a ticket of one who would have it alone; \0r of one who would share it
     <root>cell/<name>               a small value
 
-A name is put there as it is: keys are bytes. No name holds a NUL, so none can be taken for a part of another's key;
-and whether anybody has a lock, alone or not, is whether any key begins with its name and a NUL.
+A name is put there as it is: keys are bytes. No name holds a NUL, so none can be taken for a part of another's
+key; and whether anybody has a lock, alone or not, is whether any key begins with its name and a NUL.
 """
 
 from __future__ import annotations

@@ -81,7 +81,9 @@ class Leases:
         self.deeds.setdefault(token, {}).update(dict.fromkeys(names, deed))
         if len(self.deeds) > self._deeds_most:
             self.deeds = {
-                one: known for one, known in list(self.deeds.items()) if max(d.over_at for d in known.values()) > now
+                one: known
+                for one, known in list(self.deeds.items())
+                if max(d.over_at for d in known.values()) > now
             }
             self._deeds_most = max(DEEDS_MOST, 2 * len(self.deeds))
 

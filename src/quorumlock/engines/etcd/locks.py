@@ -2,16 +2,15 @@
 
 A lock is free if no key begins with its name (`keys.py`). Whoever wants it alone makes one, in a transaction that
 depends on that, under a lease that was renewed a moment ago: never by waiting for its turn and then taking it as
-granted. (That is how locks on etcd have failed: the lease of whoever waited ended before its turn came.) The revision
-in which the key came to be is the fence: etcd counts all changes of the whole store, and never goes back.
+granted. (That is how locks on etcd have failed: the lease of whoever waited ended before its turn came.) The
+revision in which the key came to be is the fence: etcd counts all changes of the whole store, and never goes back.
 """
 
 from __future__ import annotations
 
 import time
 
-from ...core.requests import Acquire, Confirm, Downgrade, Extend, Heal, Kept, Leave, Look, Release
-from ...core.requests import READER
+from ...core.requests import READER, Acquire, Confirm, Downgrade, Extend, Heal, Kept, Leave, Look, Release
 from ...core.votes import GRANTED, REFUSED, Answer, Cause, of_each
 from . import words
 from .keys import Keys

@@ -120,7 +120,11 @@ class Looking(Family):
             if not seen.count(0):
                 return ABSENT
             memory = yield from self._leases.for_memory(until)
-            then = [words.delete(start, end), words.delete(keys.card(name)), words.put(keys.last(name), b"", memory)]
+            then = [
+                words.delete(start, end),
+                words.delete(keys.card(name)),
+                words.put(keys.last(name), b"", memory),
+            ]
             told = yield from self._txn([words.unchanged_since(start, end, seen.revision)], then, [], until)
             if told.succeeded:
                 return Answer(GRANTED, Cause.AGREED, told.revision) if told.deleted(0) else ABSENT

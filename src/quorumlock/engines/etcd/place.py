@@ -67,7 +67,9 @@ def place_of(url: str) -> Place:
     given: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in _FILES or name in given:
-            raise ConfigurationError(f"an etcd URL does not know the option {name[:20]!r}, or not twice: it has ca=, cert=, key=")
+            raise ConfigurationError(
+                f"an etcd URL does not know the option {name[:20]!r}, or not twice: it has ca=, cert=, key="
+            )
         if not Path(value).is_file():
             raise ConfigurationError(f"etcds://: {name}={options.shown(value)} is not a file")
         given[name] = value

@@ -1,12 +1,13 @@
 """Who waits for a lock, in which order, and what each of them waits for.
 
-A ticket is a key, in the order of its queue; it hangs on a lease that its client keeps alive while it waits, so that
-one that is gone loses its place within seconds. Nobody polls: each waiter watches the one key that is in its way,
-and asks again when that is deleted, whether by a release, by a break or by the end of its lease. That is the ticket
-before its own; for the first in the queue, the lock itself. So whoever frees a lock wakes one, not all.
+A ticket is a key, in the order of its queue; it hangs on a lease that its client keeps alive while it waits, so
+that one that is gone loses its place within seconds. Nobody polls: each waiter watches the one key that is in its
+way, and asks again when that is deleted, whether by a release, by a break or by the end of its lease. That is the
+ticket before its own; for the first in the queue, the lock itself. So whoever frees a lock wakes one, not all.
 
-Tickets of those who would share a lock stand before one another without being in the way: they pass each other, but
-not one who came before them and wants it alone; who wants it alone passes nobody. So neither starves the other.
+Tickets of those who would share a lock stand before one another without being in the way: they pass each other,
+but not one who came before them and wants it alone; who wants it alone passes nobody. So neither starves the
+other.
 """
 
 from __future__ import annotations

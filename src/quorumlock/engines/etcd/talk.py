@@ -1,8 +1,8 @@
 """One question to a cluster: which host is asked, for how long, and what becomes of it if that one fails.
 
-Everything that is asked may be asked twice: locks know their token, leases their id, cells the one who set them. So
-what a host did not answer is asked of the next one, until the time for it is up. But what was asked in vain may be
-executed late, and a question says so (`doubtful`): whoever asked sees to it that this does no harm.
+Everything that is asked may be asked twice: locks know their token, leases their id, cells the one who set them.
+So what a host did not answer is asked of the next one, until the time for it is up. But what was asked in vain may
+be executed late, and a question says so (`doubtful`): whoever asked sees to it that this does no harm.
 
 Written once for threads and asyncio: generators that yield what is to be sent, or seconds to wait. Those who drive
 them are in `client.py`.
@@ -204,4 +204,7 @@ def _error(reply: Reply) -> tuple[int, str]:
     except (ValueError, KeyError, TypeError):
         if reply.status in (502, 503, 504):
             return UNAVAILABLE, f"HTTP status {reply.status}"
-        return -1, f"HTTP status {reply.status}, which no etcd of version 3.4 or newer answers to {len(reply.data)} bytes"
+        return (
+            -1,
+            f"HTTP status {reply.status}, which no etcd of version 3.4 or newer answers to {len(reply.data)} bytes",
+        )
