@@ -77,7 +77,7 @@ class Stream:
         except asyncio.CancelledError:
             raise
         except Exception:
-            pass
+            pass  # whatever it is, the stream is lost, and another is opened
         self.ear.lost(self)
 
 

@@ -75,7 +75,7 @@ class Leases:
         self._idle, self._ticket, self._memory, self.deeds = {}, (0, 0.0), (0, 0.0, 0), {}
 
     def enter(self, token: str, names: Iterable[str], deed: Deed) -> None:
-        """From now on the token has its locks by this. Of those who were never released nothing is kept for long."""
+        """From now on the token has its locks by this. What was never released is forgotten one day."""
         now = self._clock()
         deed.over_at = now + 2 * deed.seconds + 60
         self.deeds.setdefault(token, {}).update(dict.fromkeys(names, deed))

@@ -1,4 +1,4 @@
-"""What etcd is asked for one lock: each request is one transaction, behind the renewal of a lease where it takes one.
+"""What etcd is asked for one lock: one transaction for each request, behind the renewal of a lease.
 
 A lock is free if no key begins with its name (`keys.py`). Whoever wants it alone makes one, in a transaction that
 depends on that, under a lease that was renewed a moment ago: never by waiting for its turn and then taking it as

@@ -30,10 +30,10 @@ class Looking(Family):
         return Answer(GRANTED, Cause.AGREED, sight=sight)
 
     def inspect_many(self, request: InspectMany, until: float) -> Steps[Answer]:
-        parts = []
+        parts: tuple[Answer, ...] = ()
         for name in request.names[:NAMES_MOST]:
-            parts.append((yield from self.inspect(Inspect(name), until)))
-        return Answer(GRANTED, Cause.AGREED, parts=tuple(parts))
+            parts += ((yield from self.inspect(Inspect(name), until)),)
+        return Answer(GRANTED, Cause.AGREED, parts=parts)
 
     def _sight(self, name: str, until: float) -> Steps[Sight]:
         keys = self._keys
