@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import Context
@@ -53,6 +54,7 @@ class Stream:
     def __init__(self, ear: Ear, wanted: list[Watched]) -> None:
         self.ear = ear
         self.wanted = wanted
+        self.host = ear.host
         self.open = asyncio.Event()
         self.task = Context().run(asyncio.get_running_loop().create_task, self._hear())
 
@@ -60,7 +62,7 @@ class Stream:
         """Until all of it was told, or the stream is lost."""
         missing = len(self.wanted)
         try:
-            async with self.ear.opened(creating(self.wanted)) as answer:
+            async with self.ear.opened(self.host, creating(self.wanted)) as answer:
                 if answer.status_code != 200:
                     self.ear.lost(self)
                     return
@@ -89,9 +91,9 @@ class Ear:
         self.room = room
         self._wanted: dict[str, Watched] = {}
         """What each ticket waits for."""
-        self._news: list[Watched] = []
+        self._news: deque[Watched] = deque()
         self._streams: list[Stream] = []
-        self._done: list[Callable[[], None]] = []
+        self._done: deque[Callable[[], None]] = deque()
         self._lost = False
         self._stirred = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -155,9 +157,13 @@ class Ear:
 
     # In its loop.
 
-    def opened(self, body: bytes) -> Any:
+    @property
+    def host(self) -> int:
+        return self._engine.talk.host
+
+    def opened(self, host: int, body: bytes) -> Any:
         assert self._client is not None
-        return self._client.watching(self._engine.talk.host, body, self._engine.talk.token)
+        return self._client.watching(host, body, self._engine.talk.token)
 
     def heard(self, stream: Stream, wanted: Watched) -> None:
         """What was in the way of a ticket is gone."""
@@ -210,9 +216,8 @@ class Ear:
 
     def _answer(self) -> None:
         """To those who wanted to listen."""
-        done, self._done = self._done, []
-        for one in done:
-            one()
+        while self._done:
+            self._done.popleft()()
 
     async def _keep_places(self, lease: int) -> int:
         """Renews what the tickets hang on, while there are any; which also tells whether the host is alive."""
@@ -224,6 +229,8 @@ class Ear:
         assert self._client is not None
         talk = self._engine.talk
         now = await self._client.drive(self._engine.leases.for_tickets(talk.until()))
+        if any(stream.host != self.host for stream in self._streams):
+            self._lost = True  # that host was left because it is silent, and so are its streams
         if 0 not in self.room.ears or (lease and now != lease):
             if self._streams or self._lost:
                 await self._open()
@@ -232,7 +239,9 @@ class Ear:
 
     async def _open(self) -> None:
         """A stream for what is new, or one for all."""
-        news, self._news = self._news, []
+        news = []
+        while self._news:
+            news.append(self._news.popleft())
         old: list[Stream] = []
         if self._lost or len(self._streams) >= STREAMS_MOST:
             old = self._streams[:]

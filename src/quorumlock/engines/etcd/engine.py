@@ -64,6 +64,8 @@ from .place import place_of
 from .queue import Queue, Watched
 from .talk import Question, Refusal, Steps, Talk, Trouble
 
+NO_JOURNAL = "the engine etcd keeps no journal: follow events with subscribe(), or use redis:// or sqlite://"
+
 Answering = Callable[[Any, float], Steps[Answer]]
 
 
@@ -77,6 +79,8 @@ class EtcdEngine:
 
     def __init__(self, source: str, settings: Settings) -> None:
         """Reads the URL; nothing is opened before the first request."""
+        if settings.journal is not None:
+            raise Unsupported(NO_JOURNAL)
         self.place = place_of(source)
         self.labels = (self.place.label,)
         self.talk = Talk(self.place, settings.node_timeout, boot_time)
@@ -249,5 +253,5 @@ class EtcdEngine:
 
 def _instead(request: Request) -> str:
     if isinstance(request, Past | Refused):
-        return "the engine etcd keeps no journal: watch events with subscribe(), or use redis:// or sqlite://"
+        return NO_JOURNAL
     return f"the engine etcd does not know the request {type(request).__name__}"
