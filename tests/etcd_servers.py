@@ -19,10 +19,11 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from quorumlock.lab.servers import free_port, give_back
 
@@ -35,6 +36,14 @@ _MEMORY = "/dev/shm"
 def missing() -> list[str]:
     """Programs that are not on this machine."""
     return [] if shutil.which("etcd") else ["etcd"]
+
+
+def needed() -> None:
+    """Skips the test where there is no etcd; in CI that is an error."""
+    if absent := missing():
+        if os.environ.get("CI"):
+            pytest.fail(f"CI must not skip: no {', '.join(absent)} here")
+        pytest.skip(f"no {', '.join(absent)} here")
 
 
 def b64(text: str | bytes) -> str:
@@ -203,7 +212,3 @@ class EtcdCluster:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-
-def running(members: Sequence[EtcdServer]) -> list[EtcdServer]:
-    return [member for member in members if member.healthy()]

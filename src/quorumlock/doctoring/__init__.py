@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .findings import OK, Finding
+from ..core.states import READY
+from .findings import ERROR, OK, Finding
 
 __all__ = ["Finding", "acl_lines", "examine"]
 
@@ -27,7 +28,17 @@ def examine(locks: Any, seconds: float = 2.0) -> list[Finding]:
 
         file = files.gather(engine.path, lambda: locks.nodes()[0])
         return [found for check in files.CHECKS for found in check.findings(file)]
+    if engine.name != "memory":
+        return [_answering(state) for state in locks.nodes()]
     return [Finding("engine", OK, None, f"{engine.name} lives in one process: there is nothing to look over")]
+
+
+def _answering(state: Any) -> Finding:
+    """A store that keeps the locks by itself: does it answer, and how fast?"""
+    if state.state != READY:
+        return Finding("engine", ERROR, state.node, f"{state.state}: {state.detail}", "see whether it runs")
+    took = f", in {state.latency * 1000:.1f} ms" if state.latency is not None else ""
+    return Finding("engine", OK, state.node, f"{state.server} {state.version or ''} answers{took}")
 
 
 def acl_lines(locks: Any, user: str) -> list[tuple[str, list[str], list[str]]]:

@@ -21,6 +21,7 @@ from .place import Place
 T = TypeVar("T")
 
 PAUSE, PAUSE_MOST = 0.01, 0.2
+SIGN_INS = 3
 
 # What gRPC calls its errors.
 UNKNOWN, INVALID, DEADLINE, NOT_FOUND, EXISTS, DENIED, EXHAUSTED, PRECONDITION = 2, 3, 4, 5, 6, 7, 8, 9
@@ -94,6 +95,8 @@ class Talk:
         self.host = 0
         """Who is asked first: the last that answered."""
         self.token = ""
+        self.anonymous = not place.user
+        """Is nobody named? Nobody is, either, where everybody is let in."""
 
     def until(self) -> float:
         return self._clock() + self.patience
@@ -106,14 +109,11 @@ class Talk:
             host, left = self.host, until - self._clock()
             if left <= 0:
                 raise Trouble(cause, self._told(whys) or "there was no time left to ask")
-            token = ""
-            if self._place.user:
-                if not self.token:
-                    signed_in += 1
-                    yield from self._sign_in(host, left, whys)
-                token = self.token
-            if token or not self._place.user:
-                reply = yield Post(host, question.path, question.body, token, min(left, self._attempt))
+            if not self.token and not self.anonymous:
+                signed_in += 1
+                yield from self._sign_in(host, left, whys)
+            if self.token or self.anonymous:
+                reply = yield Post(host, question.path, question.body, self.token, min(left, self._attempt))
                 assert reply is not None
                 if reply.status == 200:
                     return _decoded(reply.data)
@@ -124,8 +124,8 @@ class Talk:
                         cause = Cause.SILENT if reply.late else Cause.DISCONNECTED
                 else:
                     code, message = _error(reply)
-                    if code in (UNAUTHENTICATED, INVALID) and _token_is_over(message) and signed_in < 3:
-                        self.token = ""
+                    if self._place.user and signed_in < SIGN_INS and _token_is_over(message):
+                        self.token, self.anonymous = "", False
                         continue
                     self._refused(host, code, message)
                     question.doubtful, cause, whys[host] = True, Cause.FAILED, message
@@ -152,7 +152,7 @@ class Talk:
             return
         code, message = _error(reply)
         if code == PRECONDITION:  # authentication is not enabled: everybody is let in, and so are we
-            self.token = "nobody"
+            self.anonymous = True
         elif code in (INVALID, UNAUTHENTICATED, DENIED):
             raise Trouble(Cause.DENIED, f"{self._place.hosts[host]}: user {self._place.user!r}: {message}")
         else:
