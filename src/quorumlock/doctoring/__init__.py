@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .findings import OK, Finding
+from ..core.states import READY
+from .findings import ERROR, OK, Finding
 
 __all__ = ["Finding", "acl_lines", "examine"]
 
