@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.states import READY
-from .findings import ERROR, OK, Finding
+from .findings import OK, Finding
 
 __all__ = ["Finding", "acl_lines", "examine"]
 
