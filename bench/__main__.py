@@ -1,4 +1,4 @@
-"""`python -m bench pair | faults | keep | handover | idle | journal | start [--quick] [--json FILE]`."""
+"""`python -m bench pair | faults | keep | handover | idle | journal | start | engines [--quick] [--json FILE]`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from quorumlock.lab.servers import kinds
 
-from . import faults, handover, idle, journal, keep, pair, start
+from . import engines, faults, handover, idle, journal, keep, pair, start
 from .machine import describe
 
 
@@ -24,6 +24,7 @@ def main() -> int:
         ("idle", "what 50 who wait for a held lock make the servers do"),
         ("journal", "pairs per second with and without a journal"),
         ("start", "how long commands take from start to end"),
+        ("engines", "a pair, a hand-over and locks per second on every engine that is here"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--quick", action="store_true", help="fewer rounds, the same rows")
@@ -41,6 +42,8 @@ def main() -> int:
         raw = journal.run(options.server, quick=options.quick)
     elif options.command == "start":
         raw = start.run(quick=options.quick)
+    elif options.command == "engines":
+        raw = engines.run(options.server, quick=options.quick)
     elif options.command == "keep":
         raw = keep.run(options.server, quick=options.quick)
     elif options.command == "handover":

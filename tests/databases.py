@@ -1,7 +1,7 @@
 """PostgreSQL and MariaDB servers of the tests' own: on loopback, in a temporary folder, gone with their owner.
 
-Nothing is ever synced to disk. As root they are run as the user that their package made, since PostgreSQL refuses
-root; otherwise as whoever runs the tests.
+Nothing is ever synced to disk, unless they are to be `durable`. As root they are run as the user that their package
+made, since PostgreSQL refuses root; otherwise as whoever runs the tests.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
+
+import pytest
 
 from quorumlock.lab.servers import free_port, give_back
 
@@ -37,9 +39,14 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def _children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 class Database:
     """One server process, with its data."""
 
+    url: str
     PROGRAMS: tuple[str, ...]
     USER: str
     STOP = signal.SIGKILL
@@ -49,9 +56,11 @@ class Database:
         """The programs that are not on this machine."""
         return [name for name in cls.PROGRAMS if program(name) is None]
 
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = False) -> None:
         self.port = free_port()
-        self.folder = Path(tempfile.mkdtemp(prefix="ql-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None))
+        self.durable = durable
+        in_memory = not durable and os.access(_MEMORY, os.W_OK)
+        self.folder = Path(tempfile.mkdtemp(prefix="ql-", dir=_MEMORY if in_memory else None))
         self.data = self.folder / "data"
         self._as: dict[str, object] = {}
         if os.geteuid() == 0:
@@ -84,7 +93,8 @@ class Database:
             )
 
     def start(self) -> None:
-        if self._popen(self.prepare()).wait(READY_WITHIN):
+        """Makes the data, unless it is there, and serves it until it answers."""
+        if not self.data.exists() and self._popen(self.prepare()).wait(READY_WITHIN):
             raise RuntimeError(f"{self.PROGRAMS[0]}: {self._log()}")
         self._process = self._popen(self.serve())
         end = time.monotonic() + READY_WITHIN
@@ -93,6 +103,25 @@ class Database:
                 return
             time.sleep(0.02)
         raise RuntimeError(f"{self.PROGRAMS[0]} on port {self.port} did not come up: {self._log()}")
+
+    def kill(self) -> None:
+        """As a crash would."""
+        assert self._process is not None
+        self._process.send_signal(self.STOP)
+        self._process.wait(READY_WITHIN)
+
+    def pause(self) -> None:
+        """SIGSTOP for it and its children: connections stand, nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None
+        for pid in (self._process.pid, *_children(self._process.pid)):
+            with suppress(ProcessLookupError):  # a child that has just ended
+                os.kill(pid, number)
 
     def _answers(self) -> bool:
         """Does it answer? An open port is not enough: PostgreSQL has one while it is starting up."""
@@ -119,9 +148,9 @@ class Database:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._process is not None:
-            self._process.send_signal(self.STOP)
-            self._process.wait(READY_WITHIN)
+        if self._process is not None and self._process.poll() is None:
+            self.resume()
+            self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
         give_back(self.port)
 
@@ -138,18 +167,24 @@ class PostgreSQL(Database):
         return ["initdb", f"--pgdata={self.data}", *options]
 
     def serve(self) -> list[str]:
-        settings = {
-            "port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off",
-            "synchronous_commit": "off", "full_page_writes": "off", "shared_buffers": "16MB",
-            "max_connections": 120, "deadlock_timeout": "100ms", "autovacuum": "off",
+        settings: dict[str, object] = {
+            "port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "",
+            "shared_buffers": "16MB", "max_connections": 120, "deadlock_timeout": "100ms",
         }  # fmt: skip
+        if not self.durable:
+            settings |= {
+                "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "autovacuum": "off"
+            }  # fmt: skip
         return ["postgres", "-D", str(self.data), *(f"--{name}={value}" for name, value in settings.items())]
+
+    @property
+    def url(self) -> str:  # type: ignore[override]
+        return f"postgresql://test@127.0.0.1:{self.port}/postgres"
 
     def home(self) -> str:
         import psycopg
 
-        url = f"postgresql://test@127.0.0.1:{self.port}/postgres"
-        with psycopg.connect(url, connect_timeout=2) as connection:
+        with psycopg.connect(self.url, connect_timeout=2) as connection:
             row = connection.execute(b"SHOW data_directory").fetchone()
         assert row is not None
         return str(row[0])
@@ -165,13 +200,20 @@ class MariaDB(Database):
         return ["mariadb-install-db", "--no-defaults", f"--datadir={self.data}", "--skip-test-db"]
 
     def serve(self) -> list[str]:
-        options = {
+        options: dict[str, object] = {
             "port": self.port, "bind-address": "127.0.0.1", "socket": self.folder / "s", "datadir": self.data,
-            "pid-file": self.folder / "pid", "innodb-flush-log-at-trx-commit": 0, "innodb-flush-method": "nosync",
-            "innodb-doublewrite": 0, "innodb-buffer-pool-size": "32M", "innodb-log-file-size": "16M",
+            "pid-file": self.folder / "pid", "innodb-buffer-pool-size": "32M", "innodb-log-file-size": "16M",
             "max-connections": 120, "innodb-lock-wait-timeout": 20, "skip-grant-tables": 1,
         }  # fmt: skip
+        if not self.durable:
+            options |= {
+                "innodb-flush-log-at-trx-commit": 0, "innodb-flush-method": "nosync", "innodb-doublewrite": 0
+            }  # fmt: skip
         return ["mariadbd", "--no-defaults", *(f"--{name}={value}" for name, value in options.items())]
+
+    @property
+    def url(self) -> str:  # type: ignore[override]
+        return f"mysql://root@127.0.0.1:{self.port}/test?ssl_disabled=true"
 
     def home(self) -> str:
         import pymysql  # type: ignore[import-untyped]
@@ -183,3 +225,12 @@ class MariaDB(Database):
         ):
             cursor.execute("SELECT @@datadir")
             return str(cursor.fetchone()[0])
+
+
+def needed(kind: type[Database]) -> None:
+    """Skips a test whose server is not on this machine; never in CI."""
+    missing = kind.missing()
+    if missing and os.environ.get("CI"):
+        raise pytest.UsageError(f"CI must not skip: no {', '.join(missing)}")
+    if missing:
+        pytest.skip(f"no {', '.join(missing)} here")

@@ -139,22 +139,19 @@ def _engine(urls: str | Sequence[str] | None, clients: Sequence[Any] | None, set
                 f"store stand in one URL: {scheme}://host1,host2)"
             )
     source: Any = listed[0] if listed else clients[0] if clients is not None and len(clients) == 1 else None
-    scheme = listed[0].partition("://")[0] if listed else _scheme_of(source)
-    if store := STORES.get(scheme):
-        package, engine = store
-        module = importlib.import_module(f".engines.{package}", __package__)
+    package = type(source).__module__.partition(".")[0]
+    if package == "sqlalchemy":
+        from .engines.sql.pools import pooled
+
+        return pooled(source, settings)
+    scheme = listed[0].partition("://")[0] if listed else package
+    if store := STORES.get("zookeeper" if scheme == "kazoo" else scheme):
+        folder, engine = store
+        module = importlib.import_module(f".engines.{folder}", __package__)
         return getattr(module, engine)(source, settings)  # type: ignore[no-any-return]
     from .engines.redis import RedisEngine
 
     return RedisEngine(listed, clients, settings)
-
-
-def _scheme_of(client: Any) -> str:
-    """Which store a client of the user's is one of; empty for those that redis-py makes."""
-    package = type(client).__module__.partition(".")[0]
-    if package == "sqlalchemy":
-        return str(client.dialect.name)
-    return "zookeeper" if package == "kazoo" else ""
 
 
 def _listed(urls: str | Sequence[str] | None) -> list[str]:

@@ -27,6 +27,11 @@ def examine(locks: Any, seconds: float = 2.0) -> list[Finding]:
 
         file = files.gather(engine.path, lambda: locks.nodes()[0])
         return [found for check in files.CHECKS for found in check.findings(file)]
+    if engine.name != "memory":
+        from . import stores
+
+        store = stores.gather(locks)
+        return [found for check in stores.CHECKS for found in check.findings(store)]
     return [Finding("engine", OK, None, f"{engine.name} lives in one process: there is nothing to look over")]
 
 

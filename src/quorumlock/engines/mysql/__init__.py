@@ -1,0 +1,5 @@
+"""Locks in a MySQL or MariaDB database."""
+
+from .engine import MysqlEngine
+
+__all__ = ["MysqlEngine"]
