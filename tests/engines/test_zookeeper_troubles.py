@@ -104,7 +104,7 @@ def test_a_server_that_stands_still_is_no_refusal(connect: Connect, mortal: ZooK
         assert time.monotonic() - started < 3
     finally:
         mortal.resume()
-    until(lambda: not locks.inspect("a").holders), "what was asked for meanwhile was undone"
+    until(lambda: not locks.inspect("a").holders)  # what was asked for meanwhile was undone
     with locks.lock("a").acquire(timeout=5):
         pass
 
