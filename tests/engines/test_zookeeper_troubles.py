@@ -236,8 +236,6 @@ locks = quorumlock.connect(sys.argv[1], node_timeout=0.2)
 lease = locks.lock("a", ttl=1.2).acquire()
 print(lease.fence, flush=True)
 sys.stdin.readline()
-seen = None
-read = quorumlock.engines.zookeeper.session.Session._heard
 try:
     lease.check()
     print("holds", flush=True)

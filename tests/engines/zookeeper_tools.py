@@ -97,3 +97,16 @@ def end_session(locker: quorumlock.Locker) -> None:
     thief.start()
     thief.stop()
     thief.close()
+
+
+def spy(client: KazooClient) -> list[object]:
+    """What is asked from now on."""
+    asked: list[object] = []
+    call = client._call
+
+    def noted(request: object, result: object) -> object:
+        asked.append(request)
+        return call(request, result)
+
+    client._call = noted
+    return asked
