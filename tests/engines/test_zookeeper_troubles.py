@@ -67,7 +67,7 @@ def test_a_lease_survives_a_restart_of_the_server(connect: Connect, mortal: ZooK
     with pytest.raises(NoQuorum, match=r"127\.0\.0\.1:\d+ cannot be reached \(.*Connection refused"):
         rival.lock("a").acquire()
     mortal.start()
-    until(lambda: engine_of(locks)._session.connected)
+    until(lambda: engine_of(locks)._session.connected and engine_of(rival)._session.connected)
     lease.extend()
     assert lease.held
     assert rival.lock("a").try_acquire() is None
