@@ -193,6 +193,18 @@ def test_a_cut_connection_is_made_again_within_the_session(connect: Connect, pro
     lease.release()
 
 
+def test_a_locker_closes_although_nobody_can_be_reached(connect: Connect, proxy: Proxy) -> None:
+    locks = connect(through(proxy))
+    lease = locks.lock("a", ttl=0.5, keep=False).acquire()
+    session = engine_of(locks)._session
+    proxy.refusing = True
+    proxy.cut()
+    locks.close()
+    assert not session.closed.wait(0.1), "its holder may still count on it"
+    assert session.closed.wait(5)
+    assert not lease.held
+
+
 def test_an_extension_knows_of_the_end_of_the_session_without_asking(connect: Connect, proxy: Proxy) -> None:
     locks = connect(through(proxy))
     lease = locks.lock("a", ttl=9, keep=False).acquire()
