@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from kazoo.client import KazooClient  # type: ignore[import-untyped]
@@ -284,3 +286,27 @@ def test_a_waiter_sleeps_while_the_holder_renews(connect: Connect) -> None:
         assert asked == []
         lease.release()
         waiting.result(5).release()
+
+
+def test_whoever_is_cancelled_leaves_nothing(connect: Connect) -> None:
+    """Wherever it is: connecting, queueing, watching, being granted."""
+    url = f"{shared().url}{new_root()}"
+    rival = connect(url)
+
+    async def main() -> None:
+        async with quorumlock.connect_async(url, node_timeout=0.2) as locks:
+            for held in (True, False):
+                lease = rival.lock("a", ttl=9).acquire() if held else None
+                for step in range(20):
+                    task = asyncio.create_task(locks.lock("a", fair=True).acquire())
+                    await asyncio.sleep(step * 0.0005)
+                    task.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await (await task).release()
+                    seen = await locks.inspect("a")
+                    assert seen.waiters == ()
+                    assert len(seen.holders) == int(held)
+                if lease is not None:
+                    lease.release()
+
+    asyncio.run(main())
