@@ -133,9 +133,9 @@ class Leases:
         (result,) = yield Batch((Query(text, tuple(values)),))
         if self._dialect.announces:
             versions = {str(name): version for name, version in result.rows}
-            for name, version in versions.items():
-                assert isinstance(version, int)
-                self._rows.renewed(name, version)
+            for name, kept in leases:
+                if isinstance(version := versions.get(name), int):
+                    self._rows.renewed(name, kept.token, version)
             return {(kept.name, kept.token) for name, kept in leases if name in versions}
         for name, _ in leases:
             self._rows.forget(name)

@@ -12,6 +12,7 @@ once:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ...clocks import boot_time
@@ -59,7 +60,33 @@ class Shelf:
         """A semaphore."""
         self.idle: list[Any] = []
         self.lost: list[Any] = []
-        """What the server knows those by that were given up."""
+        """What the server knows those by that were given up, until it has ended them."""
+        self.closed = False
+
+    def give_back(self, link: Any) -> None:
+        if link is None:
+            return
+        if self.closed:
+            link.close()
+        else:
+            self.idle.append(link)
+
+    def give_up(self, link: Any) -> None:
+        if link is None:
+            return
+        if link.server_id is not None:
+            self.lost.append(link.server_id)
+        link.close()
+
+    def buried(self, server_id: Any) -> None:
+        with suppress(ValueError):  # another was faster
+            self.lost.remove(server_id)
+
+    def empty(self) -> None:
+        """Closes what is idle."""
+        while self.idle:
+            with suppress(IndexError):  # another was faster
+                self.idle.pop().close()
 
 
 class Hub:

@@ -42,7 +42,7 @@ from .cells import Cells
 from .dialect import Dialect
 from .lock import AGREED
 from .looking import Looking
-from .rows import Rows
+from .rows import PRUNE_EVERY, Rows
 
 NOT_TWICE = (CellSwap, CellPut, CellEnter, Break)
 """Requests that would be misunderstood if they came again: they do not carry a token to be known by."""
@@ -89,7 +89,7 @@ class Visits:
         return self._answers[type(request)](request)
 
     def prune_if_due(self) -> Visit[None] | None:
-        if self.rows.changes < pruning.PRUNE_EVERY:
+        if self.rows.changes < PRUNE_EVERY:
             return None
         self.rows.changes = 0
         return pruning.prune(self._dialect, self._keep)
