@@ -135,13 +135,13 @@ def test_many_leases_are_renewed_by_two_requests(
 ) -> None:
     """One for their leases, one that makes sure that the locks still hang on them."""
     locks = connect()
-    held = [locks.lock(f"a{index}", ttl=2).acquire(timeout=1) for index in range(25)]
+    held = [locks.lock(f"a{index}", ttl=1.5).acquire(timeout=1) for index in range(25)]
     with listening_in(monkeypatch) as asked:
         assert eventually(lambda: asked)
         time.sleep(0.1)
     assert len(asked) <= 6, asked
     assert set(asked) == {"lease/keepalive", "kv/txn"}
-    time.sleep(1.6)
+    time.sleep(1.2)
     for lease in held:
         lease.check()
         lease.release()

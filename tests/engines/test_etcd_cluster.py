@@ -59,7 +59,7 @@ def test_a_member_that_fails_is_left_for_another(cluster: EtcdCluster, how: str)
             time.sleep(0.01)
         getattr(cluster.members[ours.engine.talk.host], how)()
         lease.extend()
-        time.sleep(3.0 if how == "pause" else 0.5)
+        time.sleep(2.3 if how == "pause" else 0.5)
         lease.release()
         waiter.join(10)
         assert got, "nobody told it"
