@@ -17,11 +17,24 @@ from quorumlock.engines.etcd import EtcdEngine
 from tests.cli.tools import quorumlock as command
 from tests.etcd_servers import EtcdServer, b64
 from tests.live.tools import eventually
+from tests.proxy import Proxy
 
-from .etcd_fixtures import Connect, connect, connect_async, holds, keys, leases, listening_in, server, shared
+from .etcd_fixtures import (
+    Connect,
+    connect,
+    connect_async,
+    holds,
+    keys,
+    leases,
+    listening_in,
+    proxy,
+    server,
+    shared,
+    through,
+)
 from .test_sqlite import in_child
 
-__all__ = ["connect", "server", "shared"]  # fixtures
+__all__ = ["connect", "proxy", "server", "shared"]  # fixtures
 
 pytestmark = pytest.mark.live
 
@@ -126,6 +139,7 @@ def test_many_slots(connect: Connect) -> None:
     locks = connect()
     leases = [locks.semaphore("s", 1000, ttl=20).acquire(timeout=1) for _ in range(5)]
     assert len({lease.slot for lease in leases}) == 5
+    leases += [locks.semaphore("few", 5, ttl=20).acquire(timeout=1) for _ in range(5)]
     for lease in leases:
         lease.release()
     assert locks.list() == []
@@ -255,9 +269,10 @@ def test_the_command_line(server: EtcdServer, connect: Connect) -> None:
     assert lost.value.reason is LossReason.BROKEN
 
 
-def test_a_forked_child_owns_nothing_of_its_parents(connect: Connect) -> None:
-    locks = connect()
+def test_a_forked_child_owns_nothing_of_its_parents(connect: Connect, proxy: Proxy) -> None:
+    locks = connect(through(proxy))
     lease = locks.lock("a", ttl=20).acquire(timeout=1)
+    made = len(proxy.lines)
 
     def child() -> None:
         with pytest.raises(LeaseLost) as lost:
@@ -270,6 +285,7 @@ def test_a_forked_child_owns_nothing_of_its_parents(connect: Connect) -> None:
         locks.close()
 
     in_child(child)
+    assert len(proxy.lines) > made, "it has used its parent's connection"
     lease.extend()
     lease.release()
 
@@ -293,15 +309,22 @@ def test_a_waiter_in_a_forked_child_is_told(connect: Connect) -> None:
 
 
 def test_one_locker_on_several_loops(server: EtcdServer) -> None:
-    locks = connect_async(server.url)
+    locks, both = connect_async(server.url), threading.Barrier(2, timeout=10)
+    fences: list[int] = []
 
-    async def use() -> int:
+    async def use() -> None:
+        await locks.lock("warm").locked()
+        both.wait()
         async with locks.lock("a", ttl=5) as lease:
-            pass
+            fences.append(lease.fence)
         await locks.engine.close_async()  # or what is open here would be closed by the collector
-        return lease.fence
 
-    assert asyncio.run(use()) < asyncio.run(use())
+    threads = [threading.Thread(target=lambda: asyncio.run(use())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(fences)) == 2
     asyncio.run(locks.aclose())
 
 
