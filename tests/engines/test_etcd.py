@@ -13,7 +13,7 @@ import quorumlock
 from quorumlock import ConfigurationError, LeaseLost, LossReason, Unsupported
 from quorumlock.core.requests import Past
 from quorumlock.engines.base import Announcer, LoopStore, Store
-from quorumlock.engines.etcd import EtcdEngine
+from quorumlock.engines.etcd import EtcdEngine, looking
 from tests.cli.tools import quorumlock as command
 from tests.etcd_servers import EtcdServer, b64
 from tests.live.tools import eventually
@@ -120,6 +120,15 @@ def test_prefixes_that_end_elsewhere_make_one_lock_in_two_lists(connect: Connect
     with shop.lock("ping:x"):
         assert shopping.lock("x").try_acquire() is None
         assert (shop.list(), shopping.list()) == (["ping:x"], [])
+
+
+def test_lists_come_in_pages(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "PAGE", 3)
+    locks = connect(prefix="p:")
+    names = [f"n{index}" for index in range(8)]
+    with locks.multi(names), connect().lock("p:other"), locks.read_write("r").read():
+        assert locks.list() == [*names, "r"]
+        assert locks.list("n?", limit=5) == names[:5]
 
 
 def test_a_hundred_locks_at_once(server: EtcdServer, connect: Connect) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from quorumlock import ConfigurationError, Jitter, NoQuorum
+from quorumlock.engines.etcd.ear import Ear
+from quorumlock.engines.etcd.queue import Watched
 from quorumlock.lab.servers import free_port
 from tests import etcd_servers
 from tests.etcd_servers import EtcdServer, b64
@@ -112,6 +114,29 @@ def test_a_token_that_is_over_is_made_anew(closed: EtcdServer, connect: Connect)
     locks.lock("a").acquire(timeout=1).release()
     locks.engine.talk.token = "forgotten.1"
     locks.lock("a").acquire(timeout=1).release()
+
+
+def test_a_stream_whose_token_is_over_is_opened_again(closed: EtcdServer, connect: Connect) -> None:
+    url = f"etcd://zoe:of-zoe@{closed.label}"
+    locks, others = connect(url, retry=Jitter(3600)), connect(url)
+    lease = others.lock("a", ttl=20).acquire(timeout=1)
+    watch = Ear.watch
+    late: list[Watched] = []
+
+    def too_late(self: Ear, wanted: Watched) -> None:
+        if not late:
+            late.append(wanted)
+            locks.engine.talk.token = "forgotten.1"
+        watch(self, wanted)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ear, "watch", too_late)
+        timer = threading.Timer(0.5, lease.release)
+        timer.start()
+        started_at = time.monotonic()
+        locks.lock("a", ttl=20).acquire(timeout=10).release()
+        assert time.monotonic() - started_at < 5
+    timer.join()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,9 @@ import pytest
 
 import quorumlock
 from quorumlock import Jitter, LeaseLost, LossReason, NoQuorum
+from quorumlock.core.effects import Round, Route
+from quorumlock.core.requests import Look
+from quorumlock.core.votes import Cause, Tally
 from tests.etcd_servers import EtcdServer, b64
 from tests.live.tools import eventually
 from tests.proxy import Proxy
@@ -310,3 +313,26 @@ def test_what_was_compacted_away_is_asked_for(server: EtcdServer, connect: Conne
     assert time.monotonic() - started_at < 5, "it was not told, and found out by itself in the end"
     assert late
     timer.join()
+
+
+def test_leases_that_somebody_has_revoked_are_granted_anew(server: EtcdServer, connect: Connect) -> None:
+    """Those that are kept for the next lock, for tickets, and for the fences of those who share."""
+    locks, others = connect(), connect()
+    for _ in range(2):
+        for lock in (locks.lock("a"), locks.read_write("r").write(), locks.read_write("r").read()):
+            with lock, pytest.raises(quorumlock.AcquireTimeout):
+                others.lock(lock.name, fair=True).acquire(timeout=0.1)
+        for lease in leases(server):
+            server.ask("/v3/lease/revoke", {"ID": lease})
+
+
+def test_what_comes_after_the_end_opens_nothing_for_long(connect: Connect) -> None:
+    locks = connect()
+    lease = locks.lock("a", ttl=20).acquire(timeout=1)
+    locks.close()
+    tally = Tally(locks.engine.labels, 1)
+    locks.engine.perform(Round([Look("a")], tally, 1.0, Route()))
+    assert tally.answers[0] is not None
+    assert tally.answers[0].cause is Cause.HELD
+    assert locks.engine._client is None
+    lease._drop()

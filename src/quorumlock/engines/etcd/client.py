@@ -89,6 +89,10 @@ class Client:
             answer = self._http.post(url, content=post.body, headers=_headers(post), timeout=timeout)
         except httpx.HTTPError as error:
             return _failed(error)
+        except RuntimeError:
+            if not self._http.is_closed:
+                raise
+            return Reply(0, sent=False, why="closed by this client")
         return Reply(answer.status_code, answer.content)
 
     def close(self) -> None:
