@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from quorumlock import Jitter, LeaseLost, LossReason, NoQuorum
 from quorumlock.core.effects import Round, Route
 from quorumlock.core.requests import Look
 from quorumlock.core.votes import Cause, Tally
+from quorumlock.engines.etcd.leases import Leases
 from tests.etcd_servers import EtcdServer, b64
 from tests.live.tools import eventually
 from tests.proxy import Proxy
@@ -199,24 +201,29 @@ def test_a_lock_whose_answer_is_lost_is_known_by_its_token(
     """And its lease is revoked in the end: a request that was asked twice may come once more."""
     locks = connect(through(proxy), node_timeout=0.2)
     locks.lock("warm").locked()
-    losing = threading.Thread(target=_lose_the_transaction, args=(proxy,))
-    losing.start()
+    known = locks.engine.leases
+    after_the_lease(known, lambda: setattr(proxy, "lose_next_answer", True))
     lease = locks.lock("a", ttl=5).acquire(timeout=3)
-    losing.join()
+    assert not proxy.lose_next_answer, "nothing was lost"
     lease.check()
     assert len(holds(server)) == 1
-    before = leases(server)
+    (deed,) = known.deeds[lease.token].values()
+    assert str(deed.id) in leases(server)
     lease.release()
     assert holds(server) == []
-    assert len(leases(server)) == len(before) - 1
+    assert str(deed.id) not in leases(server)
 
 
-def _lose_the_transaction(proxy: Proxy) -> None:
-    """As soon as the answer to the grant has passed."""
-    proxy.last_answer = b""
-    while b'"TTL"' not in proxy.last_answer:
-        pass
-    proxy.lose_next_answer = True
+def after_the_lease(known: Leases, what: Callable[[], object]) -> None:
+    """Does something between the renewal of a lease and the transaction that uses it."""
+    obtain = known.obtain
+
+    def obtained(*arguments: Any) -> Any:
+        told = yield from obtain(*arguments)
+        what()
+        return told
+
+    known.obtain = obtained  # type: ignore[method-assign]
 
 
 def test_a_late_request_sets_no_lock_that_nobody_has(server: EtcdServer, connect: Connect, proxy: Proxy) -> None:
@@ -226,16 +233,9 @@ def test_a_late_request_sets_no_lock_that_nobody_has(server: EtcdServer, connect
     client:          gives up · releases · revokes lease 7
     """
     locks = connect(through(proxy))
-    leases = locks.engine.leases
-    obtain = leases.obtain
-
-    def obtained(*arguments: Any) -> Any:
-        told = yield from obtain(*arguments)
-        proxy.hold_requests()  # of connections that stand: those that are made later are free
-        return told
-
     locks.lock("warm").locked()
-    leases.obtain = obtained
+    # Of connections that stand: those that are made later are free.
+    after_the_lease(locks.engine.leases, proxy.hold_requests)
     with pytest.raises(NoQuorum, match="did not answer in time"):
         locks.lock("a", ttl=30).acquire(timeout=0)
     assert proxy.holds
