@@ -337,6 +337,21 @@ def test_one_locker_on_several_loops(server: EtcdServer) -> None:
     asyncio.run(locks.aclose())
 
 
+def test_a_thread_that_waits_may_have_a_loop(connect: Connect) -> None:
+    """As in a notebook: the loop stands still meanwhile, and could tell it nothing."""
+    locks = connect(retry=quorumlock.Jitter(3600))
+    timer = threading.Timer(0.3, connect().lock("a", ttl=20).acquire(timeout=1).release)
+
+    async def main() -> float:
+        timer.start()
+        started_at = time.monotonic()
+        locks.lock("a").acquire(timeout=10).release()
+        return time.monotonic() - started_at
+
+    assert asyncio.run(main()) < 5
+    timer.join()
+
+
 def test_a_cell_keeps_its_lease(server: EtcdServer, connect: Connect) -> None:
     cell = connect().cell("c")
     version = cell.set(0, 0)

@@ -107,8 +107,9 @@ class Ear:
     # Called by any thread.
 
     def start(self) -> None:
-        """On the running loop, or in a thread."""
-        if (loop := asyncio._get_running_loop()) is not None:
+        """On the running loop if those who wait do so there, or in a thread: a thread that waits may have a loop."""
+        loop = asyncio._get_running_loop() if self.room.ordered else None
+        if loop is not None:
             self._loop = loop
             self._task = Context().run(loop.create_task, self._run())
             return
