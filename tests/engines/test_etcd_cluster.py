@@ -57,9 +57,9 @@ def test_a_member_that_fails_is_left_for_another(cluster: EtcdCluster, how: str)
         waiter.start()
         while not ours.inspect("a").waiters:
             time.sleep(0.01)
-        getattr(cluster.members[ours.engine.talk.host], how)()
+        getattr(cluster.members[theirs.engine.talk.host], how)()
         lease.extend()
-        time.sleep(3.0 if how == "pause" else 0.5)
+        time.sleep(2.3 if how == "pause" else 0.5)
         lease.release()
         waiter.join(10)
         assert got, "nobody told it"

@@ -87,6 +87,11 @@ class Leases:
             }
             self._deeds_most = max(DEEDS_MOST, 2 * len(self.deeds))
 
+    def doubt(self, token: str) -> None:
+        """One of the leases that this one's request named is gone: we were held up, or somebody has ended it."""
+        self.deeds.pop(token, None)
+        self._ticket, self._memory = (0, 0.0), (0, 0.0, 0)
+
     def obtain(self, seconds: int, until: float) -> Steps[tuple[int, int]]:
         """A lease that lasts so long from now on, and the term in which that was renewed; 0: it is new."""
         idle = self._idle.get(seconds)
