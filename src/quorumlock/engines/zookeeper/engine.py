@@ -15,6 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from kazoo.exceptions import ConnectionClosedError  # type: ignore[import-untyped]
+
 from ...clocks import boot_time
 from ...core import requests as asked
 from ...core.effects import Round
@@ -29,13 +31,14 @@ from . import troubles
 from .address import Address, address_of
 from .cells import Cells
 from .janitor import Janitor
+from .looking import NO_JOURNAL
 from .paths import Paths
 from .session import Session, Talk, Wrote
 from .troubles import Late
 from .visiting import described, described_async
 
 PATIENCE = 10
-"""Node timeouts for one request, which may be several steps; and for a connection that was lost."""
+"""Node timeouts for one request, which may be several steps."""
 FIRST_PATIENCE = 20
 """The same for the first connection."""
 CLOSING_WAIT = 1.0
@@ -53,6 +56,8 @@ class ZookeeperEngine:
 
     def __init__(self, source: Any, settings: Settings) -> None:
         """`source`: a URL, or a kazoo client, to be used as it is. Nothing is opened before the first request."""
+        if settings.journal is not None:
+            raise Unsupported(NO_JOURNAL)
         if isinstance(source, str):
             self._address, self._client = address_of(source), None
             hosts = self._address.hosts
@@ -122,6 +127,8 @@ class ZookeeperEngine:
             session.start()
             self._janitor.begin()
         if not session.connected:
+            if session.stopped:
+                raise ConnectionClosedError
             yield session.ready()
         if not session.checked:
             yield from self._cells.check()
@@ -142,6 +149,8 @@ class ZookeeperEngine:
         node_timeout = self._settings.node_timeout
         if not self._session.met:
             return FIRST_PATIENCE * node_timeout
+        if not self._session.connected:
+            return 2 * node_timeout  # nothing was sent: whoever wants it asks again, and what ends is not forgotten
         patience = max(PATIENCE * node_timeout, timeout)
         if type(request) is Extend:  # whoever wants it asks again, and should know soon that it fails
             return max(node_timeout, min(patience, min(kept.ttl_ms for kept in request.leases) / 4000))

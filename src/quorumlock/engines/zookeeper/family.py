@@ -217,7 +217,7 @@ class Family(Leases):
             yield from self.dequeue(queue, member)
 
     def _queues(self, request: Release | Leave) -> list[str]:
-        return [self.paths.prefix + request.line] if request.line else self._all(request.names)
+        return self._all([request.line] if request.line else request.names or [request.name])
 
     def _all(self, names: Sequence[str]) -> list[str]:
         return [self.paths.prefix + name for name in names]

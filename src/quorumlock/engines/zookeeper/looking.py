@@ -21,6 +21,10 @@ WAITERS_MOST = 1000
 START = 8
 """Characters of a token."""
 GATES_AT_ONCE = 128
+NO_JOURNAL = (
+    "zookeeper:// keeps no journal of what happened to locks; subscribe to the events of a Locker instead "
+    "(locks.subscribe), or have ZooKeeper write its audit log"
+)
 
 
 class Looking(Family):
@@ -90,14 +94,11 @@ class Looking(Family):
         return Answer(GRANTED, Cause.AGREED, names=("0" if some == numbers else some[-1], *sorted(names)))
 
     def past(self, request: Past) -> Talk[Answer]:
-        raise Unsupported(
-            "zookeeper keeps no journal of what happened to locks; subscribe to the events of a Locker instead, or "
-            "let ZooKeeper's own audit log tell"
-        )
+        raise Unsupported(NO_JOURNAL)
         yield
 
     def refused(self, request: Refused) -> Talk[Answer]:
-        raise Unsupported("zookeeper keeps no journal; have the guard log what it refuses")
+        raise Unsupported(NO_JOURNAL)
         yield
 
 

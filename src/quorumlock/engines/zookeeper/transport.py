@@ -12,6 +12,7 @@ from typing import Any
 
 from kazoo.client import KazooClient  # type: ignore[import-untyped]
 from kazoo.handlers.threading import SequentialThreadingHandler  # type: ignore[import-untyped]
+from kazoo.protocol.serialization import Connect  # type: ignore[import-untyped]
 from kazoo.retry import KazooRetry  # type: ignore[import-untyped]
 from kazoo.security import CREATOR_ALL_ACL  # type: ignore[import-untyped]
 
@@ -19,6 +20,9 @@ from .address import Address
 
 RECONNECT_FIRST = 0.02
 RECONNECT_MOST = 0.5
+PATIENCE_LEAST = 0.5
+PATIENCE_MOST = 2.0
+"""Seconds for one host, when a connection is made."""
 OF_READ_TIMEOUT = 1.5
 """kazoo waits for two thirds of the session."""
 
@@ -50,12 +54,13 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 def new_client(address: Address) -> KazooClient:
     """Not started."""
-    handler = Handler(max(0.2, address.session / 2 / len(address.hosts)))
+    patience = max(PATIENCE_LEAST, min(PATIENCE_MOST, address.session / 3 / len(address.hosts)))
+    handler = Handler(patience)
     retry = KazooRetry(
         max_tries=-1, delay=RECONNECT_FIRST, max_delay=RECONNECT_MOST, backoff=2, sleep_func=handler.sleep_func
     )
     never = KazooRetry(max_tries=0, sleep_func=handler.sleep_func)
-    return KazooClient(
+    client = KazooClient(
         hosts=",".join(address.hosts),
         timeout=address.session,
         handler=handler,
@@ -66,6 +71,29 @@ def new_client(address: Address) -> KazooClient:
         logger=_silent,
         **address.tls,
     )
+    _hurry(client, patience)
+    return client
+
+
+def _hurry(client: KazooClient, first: float) -> None:
+    """kazoo waits for the first answer over a new connection as long as a session lasts, and from a server that is
+    just starting none may come. We try again after a moment, and are more patient each time."""
+    connection = client._connection
+    invoke, patience = connection._invoke, first
+
+    def hurried(timeout: float, request: Any, xid: Any = None) -> Any:
+        nonlocal patience
+        if type(request) is not Connect:
+            return invoke(timeout, request, xid)
+        try:
+            answer = invoke(min(timeout, patience), request, xid)
+        except Exception:
+            patience = min(2 * patience, max(timeout, first))
+            raise
+        patience = first
+        return answer
+
+    connection._invoke = hurried
 
 
 def on_hearing(client: KazooClient, hear: Callable[[float], None]) -> Callable[[], None]:
