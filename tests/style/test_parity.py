@@ -162,7 +162,7 @@ CONTRACT = {
     "Cell.update": ["self", "fn", "attempts"],
     "Election.lead": ["self", "timeout"],
     "Election.leader": ["self"],
-    "Locker.break_": ["self", "name"],
+    "Locker.break_": ["self", "name", "fence"],
     "Locker.init_fleet": ["self", "force"],
     "Locker.subscribe": ["self", "callback"],
     "Locker.close": ["self"],
