@@ -180,6 +180,7 @@ def test_names_and_parameters_are_the_contract(path: str) -> None:
 def test_a_lease_tells_what_the_contract_names() -> None:
     told_by_lease = {name for name, member in public(Lease).items() if isinstance(member, property)}
     assert told_by_lease == {
+        "condition",
         "name",
         "resource",
         "slot",
