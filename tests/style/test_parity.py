@@ -190,7 +190,6 @@ def test_a_lease_tells_what_the_contract_names() -> None:
         "ttl",
         "tally",
         "note",
-        "condition",
         "held",
         "lost",
     }
