@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -28,7 +29,9 @@ def test_a_thread_that_blocks_its_event_loop_is_told_all_the_same(server: Databa
             lease = ours.lock("a", ttl=30).acquire()
             release = threading.Timer(0.3, lease.release)
             release.start()
-            theirs.lock("a", ttl=30).acquire(timeout=10).release()
+            started_at = time.monotonic()
+            theirs.lock("a", ttl=30).acquire(timeout=20).release()
+            assert time.monotonic() - started_at < 10, "it was not told, and asked in the end"
             release.join()
 
     asyncio.run(play())
