@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -16,10 +17,37 @@ import quorumlock
 from quorumlock import Locker
 from quorumlock.retry import Jitter
 from tests.databases import Database, MariaDB, PostgreSQL, needed
+from tests.proxy import Proxy
 
 KINDS: dict[str, type[Database]] = {"postgresql": PostgreSQL, "mysql": MariaDB}
 PASSWORD = "pass'w%rd/é"
 _numbers = itertools.count(1)
+
+
+class PgBouncer(Database):
+    """A pooler in front of a PostgreSQL server, which gives every transaction another connection."""
+
+    PROGRAMS = ("pgbouncer",)
+    USER = "postgres"
+
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        self._place = place
+        where = f"host=127.0.0.1 port={place.server.port} user=test dbname={place.database}"
+        (self.folder / "ini").write_text(
+            f"[databases]\n* = {where}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {self.port}\n"
+            "unix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 4\n"
+            "ignore_startup_parameters = extra_float_digits\n"
+        )
+        self.data.mkdir()
+
+    def serve(self) -> list[str]:
+        return ["pgbouncer", str(self.folder / "ini")]
+
+    def _answers(self) -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
 
 
 class Place:
@@ -113,6 +141,8 @@ def own_place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 
 Connect = Callable[..., Locker]
+on_postgresql = pytest.mark.parametrize("shared_place", ["postgresql"], indirect=True)
+on_mysql = pytest.mark.parametrize("shared_place", ["mysql"], indirect=True)
 SELDOM = Jitter(3600)
 """Who polls so seldom was told."""
 
@@ -130,6 +160,13 @@ def until(true: Callable[[], object], within: float = 5.0) -> None:
     while not true():
         assert time.monotonic() < end, f"it did not come to that within {within:g} s"
         time.sleep(0.005)
+
+
+@pytest.fixture
+def proxy(place: Place) -> Iterator[Proxy]:
+    """Between clients and the shared server."""
+    with Proxy(place.server) as made:  # type: ignore[arg-type]
+        yield made
 
 
 @pytest.fixture

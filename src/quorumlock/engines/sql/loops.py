@@ -37,9 +37,10 @@ class Loops:
         if request is None:
             return
         try:
-            answer: Answer = await self.ask(lambda: self._visits.answer(request), request)
+            answer: Answer = await self.ask(lambda: self._visits.answer(request, self._shelf().owed), request)
         except Trouble as error:
             answer = unknown(error.cause, str(error))
+            self._shelf().owe(request)
         round_.tally.cast(0, answer)
         if (pruning := self._visits.prune_if_due()) is not None:
             try:

@@ -36,9 +36,10 @@ class Threads:
         if request is None:
             return
         try:
-            answer = self.ask(lambda: self._visits.answer(request), request)
+            answer = self.ask(lambda: self._visits.answer(request, self._shelf.owed), request)
         except Trouble as error:
             answer = unknown(error.cause, str(error))
+            self._shelf.owe(request)
         round_.tally.cast(0, answer)
         if (pruning := self._visits.prune_if_due()) is not None:
             try:
