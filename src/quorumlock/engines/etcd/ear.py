@@ -107,7 +107,7 @@ class Ear:
     # Called by any thread.
 
     def start(self) -> None:
-        """On the running loop if those who wait do so there, or in a thread: a thread that waits may have a loop."""
+        """On the running loop if its waiters are there, else in a thread: a thread that waits may have a loop."""
         loop = asyncio._get_running_loop() if self.room.ordered else None
         if loop is not None:
             self._loop = loop
