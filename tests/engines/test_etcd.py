@@ -324,6 +324,8 @@ def test_one_locker_on_several_loops(server: EtcdServer) -> None:
     async def use() -> None:
         await locks.lock("warm").locked()
         both.wait()
+        assert len(locks.engine._loops) == 2, "connections belong to the loop that made them"
+        both.wait()
         async with locks.lock("a", ttl=5) as lease:
             fences.append(lease.fence)
         await locks.engine.close_async()  # or what is open here would be closed by the collector
