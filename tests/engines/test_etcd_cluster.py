@@ -168,6 +168,7 @@ async def work_async(url: str, witness: Witness, over: threading.Event) -> None:
                 witness.broken += 1
 
 
+@pytest.mark.timeout(SECONDS + 120)
 def test_leaders_that_are_killed_under_load(cluster: EtcdCluster, tmp_path: Path) -> None:
     """No overlap of valid leases, fences that grow, and no update lost at a guard."""
     witness, over = Witness(tmp_path), threading.Event()
