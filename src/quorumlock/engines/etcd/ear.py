@@ -107,7 +107,7 @@ class Ear:
     # Called by any thread.
 
     def start(self) -> None:
-        """On the running loop if those who wait do so there, or in a thread: who blocks may have a loop, too."""
+        """On the running loop if its waiters are there, else in a thread: a thread that waits may have a loop."""
         loop = asyncio._get_running_loop() if self.room.ordered else None
         if loop is not None:
             self._loop = loop
@@ -247,7 +247,7 @@ class Ear:
             return lease
         assert self._client is not None
         talk = self._engine.talk
-        now = await self._client.drive(self._engine.leases.for_tickets(talk.until()))
+        now = await self._client.drive(self._engine.leases.for_tickets(talk.until(), soon=self._lost))
         if any(stream.host != self.host for stream in self._streams):
             self._lost = True  # that host was left because it is silent, and so are its streams
         if 0 not in self.room.ears or (lease and now != lease):

@@ -227,7 +227,7 @@ class EtcdEngine:
         except (Trouble, Refusal) as error:
             return (down(label, str(error)),)
         version = str(told.get("version", "")) or None
-        return (NodeState(label, READY, "", None, self.name, version, median(took), 0.0, 0.0),)
+        return (NodeState(label, READY, "", None, self.name, version, median(took), None, 0.0),)
 
     # The end.
 

@@ -80,11 +80,9 @@ class Leases:
         deed.over_at = now + 2 * deed.seconds + 60
         self.deeds.setdefault(token, {}).update(dict.fromkeys(names, deed))
         if len(self.deeds) > self._deeds_most:
-            self.deeds = {
-                one: known
-                for one, known in list(self.deeds.items())
-                if max(d.over_at for d in known.values()) > now
-            }
+            for one, known in list(self.deeds.items()):  # in place: other threads are at it, too
+                if all(other.over_at <= now for other in list(known.values())):
+                    self.deeds.pop(one, None)
             self._deeds_most = max(DEEDS_MOST, 2 * len(self.deeds))
 
     def doubt(self, token: str) -> None:
