@@ -133,18 +133,6 @@ def test_a_lease_ends_with_its_session(connect: Connect) -> None:
         assert again.fence > fence
 
 
-def test_an_extension_knows_of_the_end_of_the_session_without_asking(connect: Connect) -> None:
-    locks = connect()
-    lease = locks.lock("a", ttl=3, keep=False).acquire()
-    end_session(locks)
-    until(lambda: engine_of(locks)._session.epoch)
-    engine_of(locks)._session.connected = False  # and nobody could be asked
-    with pytest.raises(LeaseLost) as lost:
-        lease.extend()
-    assert lost.value.reason is LossReason.SESSION_ENDED
-    engine_of(locks)._session.connected = True
-
-
 def test_a_lease_that_nobody_renews_ends_although_the_session_lives(connect: Connect) -> None:
     locks, rival = connect(), connect()
     other = locks.lock("other", ttl=3).acquire()

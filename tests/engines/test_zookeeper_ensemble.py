@@ -84,7 +84,7 @@ def test_the_leader_is_killed_again_and_again(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         end, kills = time.monotonic() + SECONDS, 0
-        while time.monotonic() < end:
+        while time.monotonic() < end - EVERY or kills < 2:
             time.sleep(EVERY / 2)
             if (leader := ensemble.leader()) is None:
                 continue
@@ -100,7 +100,6 @@ def test_the_leader_is_killed_again_and_again(tmp_path: Path) -> None:
         for thread in threads:
             thread.join(30)
             assert not thread.is_alive()
-    assert kills >= 2
     assert log.written > 20
     assert int(counter.read_text()) == log.written, "an update was lost"
     spans = sorted(log.spans, key=lambda span: span[1])
@@ -109,20 +108,17 @@ def test_the_leader_is_killed_again_and_again(tmp_path: Path) -> None:
         assert over <= began, "two valid leases at a time"
 
 
-@pytest.mark.parametrize("down", [1, 2])
-def test_a_majority_is_needed_and_enough(down: int) -> None:
+def test_a_majority_is_needed_and_enough() -> None:
     with (
         Ensemble() as ensemble,
         quorumlock.connect(f"{ensemble.url}?session_timeout=4", node_timeout=0.2, patience=15) as locks,
     ):
         lease = locks.lock("a", ttl=1, keep=False).acquire()
-        for server in ensemble.servers[:down]:
-            server.kill()
-        if down == 1:
-            with locks.lock("b", ttl=1).acquire() as other:
-                assert other.fence > lease.fence
-            (state,) = locks.nodes()
-            assert state.role in ("leader", "follower")
-        else:
-            with pytest.raises(quorumlock.NoQuorum):
-                locks.lock("b", ttl=1).acquire(timeout=2)
+        ensemble.servers[0].kill()
+        with locks.lock("b", ttl=1).acquire() as other:
+            assert other.fence > lease.fence
+        (state,) = locks.nodes()
+        assert state.role in ("leader", "follower")
+        ensemble.servers[1].kill()
+        with pytest.raises(quorumlock.NoQuorum):
+            locks.lock("b", ttl=1).acquire(timeout=1)

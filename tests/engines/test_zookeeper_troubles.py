@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ from .zookeeper_tools import (
     Connect,
     client_of,
     connect,
+    end_session,
     engine_of,
     needs_zookeeper,
     new_root,
@@ -121,7 +123,7 @@ def test_waiters_ask_again_when_the_server_is_back(connect: Connect, mortal: Zoo
         mortal.restart()
         until(lambda: engine_of(holder)._session.connected)
         lease.release()
-        waiting.result(timeout=15).release()
+        waiting.result(timeout=4).release()  # long before the holder's time would be over
 
 
 # The way.
@@ -189,6 +191,41 @@ def test_a_cut_connection_is_made_again_within_the_session(connect: Connect, pro
     assert lease.held
     lease.extend()
     lease.release()
+
+
+def test_a_locker_closes_although_nobody_can_be_reached(connect: Connect, proxy: Proxy) -> None:
+    locks = connect(through(proxy))
+    lease = locks.lock("a", ttl=0.5, keep=False).acquire()
+    session = engine_of(locks)._session
+    proxy.refusing = True
+    proxy.cut()
+    locks.close()
+    assert not session.closed.wait(0.1), "its holder may still count on it"
+    assert session.closed.wait(5)
+    assert not lease.held
+
+
+def test_an_extension_knows_of_the_end_of_the_session_without_asking(connect: Connect, proxy: Proxy) -> None:
+    locks = connect(through(proxy))
+    lease = locks.lock("a", ttl=9, keep=False).acquire()
+    end_session(locks)
+    until(lambda: engine_of(locks)._session.epoch and engine_of(locks)._session.connected)
+    proxy.refusing = True  # and nobody can be asked
+    proxy.cut()
+    until(lambda: not engine_of(locks)._session.connected)
+    with pytest.raises(LeaseLost) as lost:
+        lease.extend()
+    assert lost.value.reason is LossReason.SESSION_ENDED
+
+
+def test_a_host_that_accepts_and_says_nothing_is_left_soon(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kazoo.protocol.connection.random.shuffle", lambda hosts: None)  # the mute one first
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        hosts = f"127.0.0.1:{mute.getsockname()[1]},{shared().address}"
+        locks = connect(f"zookeeper://{hosts}{new_root()}", node_timeout=0.2)
+        locks.lock("a").acquire(timeout=4).release()
 
 
 def test_a_silent_connection_is_no_refusal(connect: Connect, proxy: Proxy) -> None:

@@ -106,9 +106,10 @@ class Family(Leases):
             if ticket is not None:
                 gate, seen = gates[self.paths.gate(name)], self._seen(gates, name)
                 line = seen.line(ticket)
-                if line.mine is None:
+                for other in names:
                     # It may stand where it waited before: there it would keep others from a lock that is free.
-                    yield from self._leave_all(names, ticket.member)
+                    if other != name and self._seen(gates, other).line(ticket).mine is not None:
+                        yield from self.dequeue(other, ticket.member)
                 if not (yield from self._stand(name, gate, line, ticket, self._in_way(seen))):
                     continue
             return waits(holding, gates[self.paths.gate(name)], len(line.ahead))

@@ -51,7 +51,7 @@ class Janitor:
             with session.mutex:
                 due = self._due()
                 if not due:
-                    if session.closing and not session.leases:
+                    if session.closing and not self._has_time_left():
                         break
                     if not (session.owed and session.connected):
                         session.changed.wait(self._pause())
@@ -66,6 +66,11 @@ class Janitor:
         """Those whose time is over."""
         session, now = self._session, boot_time()
         return [one for one in session.leases.values() if one.ends_at <= now] if session.connected else []
+
+    def _has_time_left(self) -> bool:
+        """Is there a lease that its holder may still count on? What else there is goes with the session."""
+        now = boot_time()
+        return any(not one.over and one.ends_at > now for one in self._session.leases.values())
 
     def _pause(self) -> float:
         session = self._session

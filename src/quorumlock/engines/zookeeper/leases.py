@@ -29,6 +29,7 @@ from ...core.requests import (
     Ticket,
 )
 from ...core.votes import GRANTED, REFUSED, Answer, Cause, of_each
+from ...errors import ConfigurationError
 from .gates import Gates, Holding, written
 from .paths import Gate, Line, Seen, digest
 from .session import Lease, Talk, Wrote
@@ -174,8 +175,9 @@ class Leases(Gates):
                 causes[at] = Cause.ENDED
             elif lease is None or lease.over or lease.ends_at <= boot_time():
                 causes[at] = yield from self._absent(kept)
+            elif not self._carries(kept, len(request.leases)):
+                causes[at] = Cause.FAILED
             else:
-                self.session.refuse_long(kept.ttl_ms)
                 known.append((at, kept, lease))
         while known:
             some = _some(known)
@@ -190,6 +192,16 @@ class Leases(Gates):
                 else:
                     causes[at] = self._renewed(lease, kept)
         return of_each([causes[at] for at in range(len(request.leases))])
+
+    def _carries(self, kept: Kept, count: int) -> bool:
+        """Does the session carry this ttl? A server that we were moved to may have granted less than the last."""
+        try:
+            self.session.refuse_long(kept.ttl_ms)
+        except ConfigurationError:
+            if count == 1:
+                raise
+            return False
+        return True
 
     def ended(self, request: Extend) -> bool:
         """Are all of an earlier session? Then there is nobody to ask."""

@@ -18,6 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -313,6 +314,9 @@ class Session:
             self._unhear()
             client.remove_listener(self._heard_state)
             if self._theirs is None:
-                client.stop()
-                client.close()
+                with suppress(
+                    Exception
+                ):  # its threads do not end in time, or its socket is gone: so is the session
+                    client.stop()
+                    client.close()
         self.closed.set()
