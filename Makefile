@@ -4,6 +4,7 @@
 ARGS ?=
 SECONDS ?= 60
 ROUNDS ?= 200
+FAILOVER ?= 300
 SEEDS ?= 2000
 PYTHON_FOLDERS = $(wildcard src tests bench scripts examples)
 RUN = .venv/bin/python
@@ -34,11 +35,12 @@ lint: environment
 	$(RUN) -m ruff format --check $(PYTHON_FOLDERS)
 	$(RUN) -m mypy $(PYTHON_FOLDERS)
 
-soak: environment
+soak: environment servers
 	$(RUN) scripts/soak.py --seconds $(SECONDS) $(ARGS)
 	$(RUN) -m scripts.soak_family --seconds $(SECONDS) $(ARGS)
 	$(RUN) -m scripts.stories --rounds $(ROUNDS)
 	$(RUN) -m quorumlock.lab fuzz --start 1000 --seeds $(SEEDS) --jobs 2
+	QUORUMLOCK_FAILOVER_SECONDS=$(FAILOVER) $(RUN) -m pytest -s --timeout 0 -k failover tests/engines
 
 # ARGS=--peers keeps the same sets under other libraries' locks in the same run.
 chaos: environment servers
@@ -53,6 +55,7 @@ bench: environment servers
 	$(RUN) -m bench keep $(ARGS)
 	$(RUN) -m bench handover $(ARGS)
 	$(RUN) -m bench idle $(ARGS)
+	$(RUN) -m bench engines $(ARGS)
 
 clean:
 	rm -rf .venv .bench-envs .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -12,7 +12,7 @@ there() { # Debian keeps some of them out of the path of ordinary users
 }
 
 missing=
-for pair in redis-server:redis-server postgres:postgresql mariadbd:mariadb-server etcd:etcd-server zkServer.sh:zookeeper java:default-jre-headless ip:iproute2 cc:gcc chromium:chromium; do
+for pair in redis-server:redis-server postgres:postgresql mariadbd:mariadb-server pgbouncer:pgbouncer etcd:etcd-server zkServer.sh:zookeeper java:default-jre-headless ip:iproute2 cc:gcc chromium:chromium; do
     there "${pair%%:*}" || missing="$missing ${pair##*:}"
 done
 [ -n "$missing" ] || exit 0

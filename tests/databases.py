@@ -56,9 +56,11 @@ class Database:
         """The programs that are not on this machine."""
         return [name for name in cls.PROGRAMS if program(name) is None]
 
-    def __init__(self, *, durable: bool = False) -> None:
+    def __init__(self, *, durable: bool = False, grants: bool = False) -> None:
         self.port = free_port()
         self.durable = durable
+        self.grants = grants
+        """Do users other than the first need a password, and rights?"""
         in_memory = not durable and os.access(_MEMORY, os.W_OK)
         self.folder = Path(tempfile.mkdtemp(prefix="ql-", dir=_MEMORY if in_memory else None))
         self.data = self.folder / "data"
@@ -167,6 +169,9 @@ class PostgreSQL(Database):
         return ["initdb", f"--pgdata={self.data}", *options]
 
     def serve(self) -> list[str]:
+        if self.grants:
+            trusted, others = "host all test 127.0.0.1/32 trust", "host all all 127.0.0.1/32 scram-sha-256"
+            (self.data / "pg_hba.conf").write_text(f"{trusted}\n{others}\n")
         settings: dict[str, object] = {
             "port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "",
             "shared_buffers": "16MB", "max_connections": 120, "deadlock_timeout": "100ms",
@@ -191,20 +196,23 @@ class PostgreSQL(Database):
 
 
 class MariaDB(Database):
-    """Anybody on loopback may do anything: there are no grants."""
+    """Anybody on loopback may do anything, unless there are `grants`."""
 
     PROGRAMS = ("mariadbd", "mariadb-install-db")
     USER = "mysql"
 
     def prepare(self) -> list[str]:
-        return ["mariadb-install-db", "--no-defaults", f"--datadir={self.data}", "--skip-test-db"]
+        who = ["--auth-root-authentication-method=normal"] if self.grants else []
+        return ["mariadb-install-db", "--no-defaults", f"--datadir={self.data}", "--skip-test-db", *who]
 
     def serve(self) -> list[str]:
         options: dict[str, object] = {
             "port": self.port, "bind-address": "127.0.0.1", "socket": self.folder / "s", "datadir": self.data,
             "pid-file": self.folder / "pid", "innodb-buffer-pool-size": "32M", "innodb-log-file-size": "16M",
-            "max-connections": 120, "innodb-lock-wait-timeout": 20, "skip-grant-tables": 1,
+            "max-connections": 120, "innodb-lock-wait-timeout": 20,
         }  # fmt: skip
+        if not self.grants:
+            options["skip-grant-tables"] = 1
         if not self.durable:
             options |= {
                 "innodb-flush-log-at-trx-commit": 0, "innodb-flush-method": "nosync", "innodb-doublewrite": 0

@@ -30,7 +30,6 @@ MARKERS = {
     "takes_time": "waits for something to expire or to be renewed",
     "redis_keys": "is about the keys on a Redis server",
     "disagreement": "needs more nodes than one",
-    "counts_ms": "needs nodes that count in less than seconds",
     "only_asyncio": "is about tasks, and has no counterpart for threads",
 }
 

@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import threading
 import time
 
 import pytest
 
 import quorumlock
 from quorumlock import ConfigurationError, LeaseLost, LossReason, Unsupported
-from quorumlock.core.requests import Past
+from quorumlock.core.effects import Round, Route
+from quorumlock.core.requests import Extend, Kept, Past
+from quorumlock.core.votes import Cause, Tally
 from quorumlock.engines.base import Announcer, LoopStore, Store
-from quorumlock.engines.etcd import EtcdEngine
+from quorumlock.engines.etcd import EtcdEngine, looking
 from tests.cli.tools import quorumlock as command
 from tests.etcd_servers import EtcdServer, b64
-from tests.live.tools import eventually
+from tests.proxy import Proxy
 
-from .etcd_fixtures import Connect, connect, connect_async, holds, keys, leases, listening_in, server, shared
+from .etcd_fixtures import (
+    Connect,
+    connect,
+    connect_async,
+    holds,
+    keys,
+    leases,
+    listening_in,
+    proxy,
+    server,
+    shared,
+    through,
+)
 from .test_sqlite import in_child
 
-__all__ = ["connect", "server", "shared"]  # fixtures
+__all__ = ["connect", "proxy", "server", "shared"]  # fixtures
 
 pytestmark = pytest.mark.live
 
@@ -108,6 +123,15 @@ def test_prefixes_that_end_elsewhere_make_one_lock_in_two_lists(connect: Connect
         assert (shop.list(), shopping.list()) == (["ping:x"], [])
 
 
+def test_lists_come_in_pages(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "PAGE", 3)
+    locks = connect(prefix="p:")
+    names = [f"n{index}" for index in range(8)]
+    with locks.multi(names), connect().lock("p:other"), locks.read_write("r").read():
+        assert locks.list() == [*names, "r"]
+        assert locks.list("n?", limit=5) == names[:5]
+
+
 def test_a_hundred_locks_at_once(server: EtcdServer, connect: Connect) -> None:
     """More than one transaction has operations."""
     locks, others = connect(), connect()
@@ -125,25 +149,27 @@ def test_many_slots(connect: Connect) -> None:
     locks = connect()
     leases = [locks.semaphore("s", 1000, ttl=20).acquire(timeout=1) for _ in range(5)]
     assert len({lease.slot for lease in leases}) == 5
+    leases += [locks.semaphore("few", 5, ttl=20).acquire(timeout=1) for _ in range(5)]
     for lease in leases:
         lease.release()
     assert locks.list() == []
 
 
-def test_many_leases_are_renewed_by_two_requests(
-    server: EtcdServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One for their leases, one that makes sure that the locks still hang on them."""
+def test_many_leases_are_renewed_by_two_requests(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for their leases, and one that makes sure that the locks still hang on them."""
     locks = connect()
-    held = [locks.lock(f"a{index}", ttl=2).acquire(timeout=1) for index in range(25)]
+    held = [locks.lock(f"a{index}", ttl=30).acquire(timeout=1) for index in range(25)]
+    locks.break_("a7")
+    tally = Tally(locks.engine.labels, 1)
+    request = Extend(tuple(Kept(lease.name, lease.token, 30_000, lease.fence) for lease in held))
     with listening_in(monkeypatch) as asked:
-        assert eventually(lambda: asked)
-        time.sleep(0.1)
-    assert len(asked) <= 6, asked
-    assert set(asked) == {"lease/keepalive", "kv/txn"}
-    time.sleep(1.6)
+        locks.engine.perform(Round([request], tally, 1.0, Route()))
+    assert asked == ["lease/keepalive", "kv/txn"]
+    (answer,) = tally.answers
+    assert answer is not None
+    assert [index for index in range(25) if answer.of(index) is not Cause.AGREED] == [7]
+    assert answer.of(7) is Cause.ABSENT
     for lease in held:
-        lease.check()
         lease.release()
 
 
@@ -255,9 +281,10 @@ def test_the_command_line(server: EtcdServer, connect: Connect) -> None:
     assert lost.value.reason is LossReason.BROKEN
 
 
-def test_a_forked_child_owns_nothing_of_its_parents(connect: Connect) -> None:
-    locks = connect()
+def test_a_forked_child_owns_nothing_of_its_parents(connect: Connect, proxy: Proxy) -> None:
+    locks = connect(through(proxy))
     lease = locks.lock("a", ttl=20).acquire(timeout=1)
+    made = len(proxy.lines)
 
     def child() -> None:
         with pytest.raises(LeaseLost) as lost:
@@ -270,6 +297,7 @@ def test_a_forked_child_owns_nothing_of_its_parents(connect: Connect) -> None:
         locks.close()
 
     in_child(child)
+    assert len(proxy.lines) > made, "it has used its parent's connection"
     lease.extend()
     lease.release()
 
@@ -282,11 +310,9 @@ def test_a_waiter_in_a_forked_child_is_told(connect: Connect) -> None:
         locks.lock("a").acquire(timeout=0.2)
 
     def child() -> None:
-        lease = locks.lock("a").acquire(timeout=10)
-        lease.check()
-        lease.release()
-
-    import threading
+        started_at = time.monotonic()
+        locks.lock("a").acquire(timeout=10).release()
+        assert time.monotonic() - started_at < 5, "it was not told, and found out by itself in the end"
 
     timer = threading.Timer(0.5, first.release)
     timer.start()
@@ -295,16 +321,40 @@ def test_a_waiter_in_a_forked_child_is_told(connect: Connect) -> None:
 
 
 def test_one_locker_on_several_loops(server: EtcdServer) -> None:
-    locks = connect_async(server.url)
+    locks, both = connect_async(server.url), threading.Barrier(2, timeout=10)
+    fences: list[int] = []
 
-    async def use() -> int:
+    async def use() -> None:
+        await locks.lock("warm").locked()
+        both.wait()
+        assert len(locks.engine._loops) == 2, "connections belong to the loop that made them"
+        both.wait()
         async with locks.lock("a", ttl=5) as lease:
-            pass
+            fences.append(lease.fence)
         await locks.engine.close_async()  # or what is open here would be closed by the collector
-        return lease.fence
 
-    assert asyncio.run(use()) < asyncio.run(use())
+    threads = [threading.Thread(target=lambda: asyncio.run(use())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(fences)) == 2
     asyncio.run(locks.aclose())
+
+
+def test_a_thread_that_waits_may_have_a_loop(connect: Connect) -> None:
+    """As in a notebook: the loop stands still meanwhile, and could tell it nothing."""
+    locks = connect(retry=quorumlock.Jitter(3600))
+    timer = threading.Timer(0.3, connect().lock("a", ttl=20).acquire(timeout=1).release)
+
+    async def main() -> float:
+        timer.start()
+        started_at = time.monotonic()
+        locks.lock("a").acquire(timeout=10).release()
+        return time.monotonic() - started_at
+
+    assert asyncio.run(main()) < 5
+    timer.join()
 
 
 def test_a_cell_keeps_its_lease(server: EtcdServer, connect: Connect) -> None:

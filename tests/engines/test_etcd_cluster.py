@@ -57,9 +57,9 @@ def test_a_member_that_fails_is_left_for_another(cluster: EtcdCluster, how: str)
         waiter.start()
         while not ours.inspect("a").waiters:
             time.sleep(0.01)
-        getattr(cluster.members[ours.engine.talk.host], how)()
+        getattr(cluster.members[theirs.engine.talk.host], how)()
         lease.extend()
-        time.sleep(3.0 if how == "pause" else 0.5)
+        time.sleep(2.3 if how == "pause" else 0.5)
         lease.release()
         waiter.join(10)
         assert got, "nobody told it"
@@ -73,7 +73,7 @@ def test_without_a_majority_nobody_can_tell(cluster: EtcdCluster) -> None:
         for member in cluster.members[:2]:
             member.pause()
         with pytest.raises(quorumlock.NoQuorum, match="did not answer in time"):
-            locks.lock("b").acquire(timeout=0)
+            locks.lock("b").locked()
         for member in cluster.members[:2]:
             member.resume()
         lease.extend()
@@ -168,6 +168,7 @@ async def work_async(url: str, witness: Witness, over: threading.Event) -> None:
                 witness.broken += 1
 
 
+@pytest.mark.timeout(SECONDS + 120)
 def test_leaders_that_are_killed_under_load(cluster: EtcdCluster, tmp_path: Path) -> None:
     """No overlap of valid leases, fences that grow, and no update lost at a guard."""
     witness, over = Witness(tmp_path), threading.Event()

@@ -48,6 +48,8 @@ def _failed(error: Exception) -> Reply:
         return Reply(0, sent=False, late=True, why="no connection in time")
     if isinstance(error, httpx.ConnectError | httpx.UnsupportedProtocol | httpx.LocalProtocolError):
         return Reply(0, sent=False, why=_short(error))
+    if "CERTIFICATE" in str(error).upper():  # theirs, or the lack of ours: nothing was looked at
+        return Reply(0, sent=False, why=_short(error))
     if isinstance(error, httpx.TimeoutException):
         return Reply(0, late=True, why="no answer in time")
     return Reply(0, why=_short(error))
@@ -87,6 +89,10 @@ class Client:
             answer = self._http.post(url, content=post.body, headers=_headers(post), timeout=timeout)
         except httpx.HTTPError as error:
             return _failed(error)
+        except RuntimeError:
+            if not self._http.is_closed:
+                raise
+            return Reply(0, sent=False, why="closed by this client")
         return Reply(answer.status_code, answer.content)
 
     def close(self) -> None:

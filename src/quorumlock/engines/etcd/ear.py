@@ -23,7 +23,6 @@ from ...core.room import Room
 from .client import AsyncClient
 from .leases import TICKETS_LAST
 from .queue import Watched
-from .talk import Refusal, Trouble
 from .words import b64
 
 if TYPE_CHECKING:
@@ -64,17 +63,21 @@ class Stream:
         try:
             async with self.ear.opened(self.host, creating(self.wanted)) as answer:
                 if answer.status_code != 200:
+                    self.ear.denied()
                     self.ear.lost(self)
                     return
                 async for line in answer.aiter_lines():
                     told = json.loads(line).get("result")
                     if told is None:
                         break
+                    if told.get("canceled") and not told.get("compact_revision"):
+                        self.ear.denied()
+                        break
                     if told.get("created"):
                         missing -= 1
                         if not missing:
                             self.open.set()
-                    if told.get("events") or told.get("canceled"):  # also if its revision was compacted away
+                    if told.get("events") or told.get("canceled"):  # also if its revision is not kept any more
                         self.ear.heard(self, self.wanted[int(told.get("watch_id", 0)) - 1])
         except asyncio.CancelledError:
             raise
@@ -104,8 +107,9 @@ class Ear:
     # Called by any thread.
 
     def start(self) -> None:
-        """On the running loop, or in a thread."""
-        if (loop := asyncio._get_running_loop()) is not None:
+        """On the running loop if its waiters are there, else in a thread: a thread that waits may have a loop."""
+        loop = asyncio._get_running_loop() if self.room.ordered else None
+        if loop is not None:
             self._loop = loop
             self._task = Context().run(loop.create_task, self._run())
             return
@@ -135,6 +139,17 @@ class Ear:
         self._wanted[wanted.ticket] = wanted
         self._news.append(wanted)
         self._stir()
+
+    @property
+    def alive(self) -> bool:
+        return self._loop is None or not self._loop.is_closed()
+
+    @property
+    def in_a_thread(self) -> bool:
+        return self._thread is not None
+
+    def runs_on(self, loop: asyncio.AbstractEventLoop) -> bool:
+        return self._loop is loop
 
     def _stir(self) -> None:
         if self._loop is not None:
@@ -181,6 +196,10 @@ class Ear:
                 self.room.deafened(0)
                 self._stirred.set()
 
+    def denied(self) -> None:
+        """The token by which we are known may be over: whoever asks next makes another."""
+        self._engine.talk.token = ""
+
     def _drop(self, stream: Stream) -> None:
         if stream in self._streams:
             self._streams.remove(stream)
@@ -197,7 +216,7 @@ class Ear:
                     if self._lost or self._news:
                         await self._open()
                     pause = PAUSE
-                except (Trouble, Refusal, OSError):
+                except Exception:  # whatever it is, nothing is heard; who waits asks by itself meanwhile
                     self.room.deafened(0)
                     self._lost = True
                     self._answer()
@@ -228,7 +247,7 @@ class Ear:
             return lease
         assert self._client is not None
         talk = self._engine.talk
-        now = await self._client.drive(self._engine.leases.for_tickets(talk.until()))
+        now = await self._client.drive(self._engine.leases.for_tickets(talk.until(), soon=self._lost))
         if any(stream.host != self.host for stream in self._streams):
             self._lost = True  # that host was left because it is silent, and so are its streams
         if 0 not in self.room.ears or (lease and now != lease):

@@ -94,6 +94,7 @@ class EtcdEngine:
         self._loops: dict[asyncio.AbstractEventLoop, AsyncClient] = {}
         self._ears: dict[str, Ear] = {}
         self._abandoned: list[object] = []
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"<EtcdEngine {', '.join(self.place.hosts)}>"
@@ -143,7 +144,12 @@ class EtcdEngine:
     def perform(self, round_: Round) -> None:
         request = round_.requests[0]
         if request is not None:
-            round_.tally.cast(0, self._here().drive(self._answer(request)))
+            client = self._here()
+            try:
+                round_.tally.cast(0, client.drive(self._answer(request)))
+            finally:
+                if self._closed:  # what comes late, of another thread, opens a connection for itself alone
+                    client.close()
 
     async def perform_async(self, round_: Round) -> None:
         request = round_.requests[0]
@@ -170,9 +176,12 @@ class EtcdEngine:
 
     def _here(self) -> Client:
         with self._mutex:
-            if self._client is None:
-                self._client = Client(self.place, self.talk.connect_timeout)
-            return self._client
+            if self._client is not None:
+                return self._client
+            client = Client(self.place, self.talk.connect_timeout)
+            if not self._closed:
+                self._client = client
+            return client
 
     def _there(self) -> AsyncClient:
         """Of the running loop."""
@@ -188,6 +197,7 @@ class EtcdEngine:
         with self._mutex:
             ear = self._ears.get(room.id)
             if ear is None:
+                self._ears = {id_: one for id_, one in self._ears.items() if one.alive}
                 ear = self._ears[room.id] = Ear(self, room)
                 ear.start()
         ear.listen(done)
@@ -217,15 +227,16 @@ class EtcdEngine:
         except (Trouble, Refusal) as error:
             return (down(label, str(error)),)
         version = str(told.get("version", "")) or None
-        return (NodeState(label, READY, "", None, self.name, version, median(took), 0.0, 0.0),)
+        return (NodeState(label, READY, "", None, self.name, version, median(took), None, 0.0),)
 
     # The end.
 
     def close(self) -> None:
         """Lets go of what threads had open."""
         with self._mutex:
+            self._closed = True
             client, self._client = self._client, None
-            ears = [ear for ear in self._ears.values() if ear._thread is not None]
+            ears = [ear for ear in self._ears.values() if ear.in_a_thread]
             self._ears = {room: ear for room, ear in self._ears.items() if ear not in ears}
         for ear in ears:
             ear.stop()
@@ -235,7 +246,7 @@ class EtcdEngine:
     async def close_async(self) -> None:
         loop = asyncio.get_running_loop()
         for room, ear in list(self._ears.items()):
-            if ear._loop is loop:
+            if ear.runs_on(loop):
                 del self._ears[room]
                 await ear.stopped()
         client = self._loops.pop(loop, None)

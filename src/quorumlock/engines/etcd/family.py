@@ -80,7 +80,7 @@ class Family(Locks):
             except Refusal as refusal:
                 if refusal.code != NOT_FOUND:
                     raise
-                self._leases.deeds.pop(token, None)
+                self._leases.doubt(token)
                 continue
             hold = None if told.succeeded else told.first(0)
             if not told.succeeded and (hold is None or hold.value != token.encode()):
@@ -110,7 +110,7 @@ class Family(Locks):
             except Refusal as refusal:
                 if refusal.code != NOT_FOUND:
                     raise
-                self._leases.deeds.pop(token, None)
+                self._leases.doubt(token)
                 continue
             if told.succeeded:
                 if ticket is not None:

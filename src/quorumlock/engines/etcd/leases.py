@@ -80,12 +80,15 @@ class Leases:
         deed.over_at = now + 2 * deed.seconds + 60
         self.deeds.setdefault(token, {}).update(dict.fromkeys(names, deed))
         if len(self.deeds) > self._deeds_most:
-            self.deeds = {
-                one: known
-                for one, known in list(self.deeds.items())
-                if max(d.over_at for d in known.values()) > now
-            }
+            for one, known in list(self.deeds.items()):  # in place: other threads are at it, too
+                if all(other.over_at <= now for other in list(known.values())):
+                    self.deeds.pop(one, None)
             self._deeds_most = max(DEEDS_MOST, 2 * len(self.deeds))
+
+    def doubt(self, token: str) -> None:
+        """One of the leases that this one's request named is gone: we were held up, or somebody has ended it."""
+        self.deeds.pop(token, None)
+        self._ticket, self._memory = (0, 0.0), (0, 0.0, 0)
 
     def obtain(self, seconds: int, until: float) -> Steps[tuple[int, int]]:
         """A lease that lasts so long from now on, and the term in which that was renewed; 0: it is new."""

@@ -107,7 +107,7 @@ class Locks:
             except Refusal as refusal:
                 if refusal.code != NOT_FOUND:
                     raise
-                self._leases.deeds.pop(token, None)  # the lease has ended since: we were held up, or it was revoked
+                self._leases.doubt(token)
                 continue
             answer = self._granted(request, told)
             if answer is None:
@@ -327,7 +327,13 @@ class Locks:
             then = [words.delete(hold), words.delete(keys.card(name)), words.put(reader, value, deed.id), *gone]
             look = [words.get(reader, bare=True), words.get(keys.last(name))]
             mine = [words.valued(hold, request.token.encode())]
-            told = yield from self._txn(mine, [words.get(hold), *then], look, until, deed)
+            try:
+                told = yield from self._txn(mine, [words.get(hold), *then], look, until, deed)
+            except Refusal as refusal:
+                if refusal.code != NOT_FOUND:
+                    raise
+                self._leases.doubt(request.reader)
+                continue
             if told.succeeded:
                 fence = told.kvs(0)[0].created
             elif told.count(0):

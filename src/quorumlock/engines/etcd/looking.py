@@ -116,9 +116,14 @@ class Looking(Family):
         keys, name = self._keys, request.name
         start, end = keys.lock(name)
         for _ in range(BREAKS):
-            seen = yield from self._txn([], [words.get(start, end, limit=1, bare=True)], [], until)
+            look = [words.get(start, end, limit=1, bare=True), words.get(keys.hold(name), bare=True)]
+            seen = yield from self._txn([], [*look, words.get(keys.last(name), bare=True)], [], until)
             if not seen.count(0):
                 return ABSENT
+            hold, last = seen.first(1), seen.first(2)
+            fence = hold.created if hold is not None else last.modified if last is not None else 0
+            if 0 < request.only < fence:
+                return CHANGED
             memory = yield from self._leases.for_memory(until)
             then = [
                 words.delete(start, end),

@@ -49,5 +49,6 @@ class MysqlEngine(SqlEngine):
 
 class MysqlHub(Hub):
     def bury(self, server_id: Any) -> Batch:
-        """A user may end its own connections."""
-        return Batch((Query("KILL ?", (server_id,)),))
+        """A user may end its own connections. What one of them is doing may take a moment more."""
+        waits = "SELECT SLEEP(0.05) FROM information_schema.processlist WHERE id = ?"
+        return Batch((Query("KILL ?", (server_id,)), Query(waits, (server_id,))))

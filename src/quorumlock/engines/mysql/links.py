@@ -1,17 +1,20 @@
 """Connections to MySQL and MariaDB: one that blocks (PyMySQL), one for event loops (asyncmy).
 
-Neither pipelines: the queries of a batch are said one after the other.
+Neither pipelines: the queries of a batch are said one after the other, and each is a transaction of its own.
+Whoever is stopped in the midst of one that spans several would keep all others from its rows for hours.
 """
 
 from __future__ import annotations
 
 import asyncio
 import select
+import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from ...clocks import boot_time
-from ..sql.batches import Batch, Cut, Query, Result, Silent, Trouble, Unsent
+from ..sql.batches import Batch, Cut, Query, Result, Silent, Unsent
 from . import troubles
 from .place import Place
 
@@ -23,17 +26,6 @@ IDLE_MOST = 5.0
 
 def formatted(query: Query) -> str:
     return query.text.replace("%", "%%").replace("?", "%s") if query.values else query.text
-
-
-def undone(results: list[Result], batch: Batch) -> bool:
-    """Has a query of a whole changed other than the rows it should?"""
-    return batch.whole and any(
-        query.changes not in (-1, result.count) for query, result in zip(batch.queries, results, strict=False)
-    )
-
-
-def said_undone(batch: Batch) -> list[Result]:
-    return [Result((), 0) for _ in batch.queries]
 
 
 class Connection:
@@ -50,7 +42,11 @@ class SyncConnection(Connection):
 
     def alive(self) -> bool:
         sock = self._connection._sock
-        return sock is not None and not select.select([sock], [], [], 0)[0]
+        if sock is None:
+            return False
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        return not poll.poll(0)
 
     def close(self) -> None:
         self._connection._force_close()
@@ -58,20 +54,12 @@ class SyncConnection(Connection):
     def run(self, batch: Batch, due: float) -> Sequence[Result]:
         import pymysql  # type: ignore[import-untyped]
 
-        results: list[Result] = []
         try:
-            if batch.whole:
-                self._say(Query("START TRANSACTION"), due)
-            for query in batch.queries:
-                results.append(self._say(query, due))
-                if undone(results, batch):
-                    self._say(Query("ROLLBACK"), due)
-                    return said_undone(batch)
-            if batch.whole:
-                self._say(Query("COMMIT"), due)
+            return [self._say(query, due) for query in batch.queries]
         except (pymysql.Error, OSError) as error:
-            raise self._failed(error, batch, due) from None
-        return results
+            if isinstance(error, TimeoutError) or boot_time() >= due:
+                raise Silent("no answer in time") from None
+            raise troubles.told(error) from None
 
     def _say(self, query: Query, due: float) -> Result:
         # Its timeouts are those of the connection; a request has less and less time.
@@ -80,48 +68,34 @@ class SyncConnection(Connection):
             count = cursor.execute(formatted(query), query.values or None)
             return Result(cursor.fetchall() if cursor.description else (), count)
 
-    def _failed(self, error: Exception, batch: Batch, due: float) -> Trouble:
-        if isinstance(error, TimeoutError) or boot_time() >= due:
-            return Silent("no answer in time")
-        trouble = troubles.told(error)
-        if batch.whole and not trouble.broken:
-            trouble.broken = True  # what it has begun ends with the connection
-        return trouble
-
 
 class AsyncConnection(Connection):
-    """asyncmy's. It does not let us see whether the server has said farewell: none is trusted that was idle."""
+    """asyncmy's. Some versions do not show that the server has said farewell: none is trusted that was idle."""
 
     _used_at = 0.0
 
     def alive(self) -> bool:
-        return bool(self._connection.connected) and boot_time() - self._used_at < IDLE_MOST
+        broken = not self._connection.connected or getattr(self._connection, "_stream_broken", False)
+        return not broken and boot_time() - self._used_at < IDLE_MOST
 
     def close(self) -> None:
-        self._connection.close()
+        try:
+            self._connection.close()
+        except RuntimeError:  # its event loop is closed, and cannot do it any more
+            sock = self._connection._transport.get_extra_info("socket")
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
 
     async def run(self, batch: Batch, due: float) -> Sequence[Result]:
         from asyncmy.errors import MySQLError  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
-        results: list[Result] = []
         try:
             async with asyncio.timeout(max(LEAST, due - boot_time())):
-                if batch.whole:
-                    await self._say(Query("START TRANSACTION"))
-                for query in batch.queries:
-                    results.append(await self._say(query))
-                    if undone(results, batch):
-                        await self._say(Query("ROLLBACK"))
-                        return said_undone(batch)
-                if batch.whole:
-                    await self._say(Query("COMMIT"))
+                results = [await self._say(query) for query in batch.queries]
         except TimeoutError:
             raise Silent("no answer in time") from None
         except (MySQLError, OSError, EOFError, RuntimeError) as error:
-            trouble = troubles.told(error)
-            if batch.whole:
-                trouble.broken = True
-            raise trouble from None
+            raise troubles.told(error) from None
         self._used_at = boot_time()
         return results
 
@@ -140,7 +114,7 @@ def connect(place: Place, due: float) -> SyncConnection:
         connection = pymysql.connect(**place.for_pymysql(), connect_timeout=left, read_timeout=left)
         link = SyncConnection(connection)
         link.run(Batch((Query(SETTINGS),)), due)
-    except (pymysql.Error, OSError) as error:
+    except (pymysql.Error, OSError, RuntimeError) as error:  # the last one wants a library that is not there
         raise troubles.not_made(error) from None
     except (Cut, Silent) as error:
         raise Unsent(str(error)) from None
@@ -158,7 +132,7 @@ async def connect_async(place: Place, due: float) -> AsyncConnection:
             await link.run(Batch((Query(SETTINGS),)), due)
     except TimeoutError:
         raise Unsent("no connection in time") from None
-    except (MySQLError, OSError, EOFError) as error:
+    except (MySQLError, OSError, EOFError, RuntimeError) as error:
         raise troubles.not_made(error) from None
     except (Cut, Silent) as error:
         raise Unsent(str(error)) from None

@@ -35,8 +35,9 @@ class Place(NamedTuple):
         return told
 
     def _common(self) -> dict[str, Any]:
+        # Of a password that is text they would take the bytes of latin-1, which servers do not.
         return {
-            "host": self.host, "port": self.port, "user": self.user, "password": self.password,
+            "host": self.host, "port": self.port, "user": self.user, "password": self.password.encode(),
             "database": self.database, "charset": "utf8mb4", "autocommit": True,
         }  # fmt: skip
 

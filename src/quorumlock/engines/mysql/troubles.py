@@ -33,7 +33,8 @@ def told(error: Exception) -> Trouble:
 def not_made(error: Exception) -> Unsent:
     """Why there is no connection."""
     code, words = parts(error)
-    return Denied(words) if code in _DENIED else Unsent(words)
+    # A RuntimeError names the library that this kind of login needs.
+    return Denied(words) if code in _DENIED or isinstance(error, RuntimeError) else Unsent(words)
 
 
 def parts(error: Exception) -> tuple[int, str]:

@@ -18,6 +18,7 @@ from ..sql.batches import Batch, Query
 from ..sql.dialect import POSTGRESQL
 from ..sql.engine import SqlEngine
 from ..sql.links import Hub
+from ..sql.loops import within
 
 _END = """SELECT pg_terminate_backend(pid{wait}) FROM pg_stat_activity
     WHERE pid = ? AND CAST(EXTRACT(EPOCH FROM backend_start) * 1000000 AS BIGINT) = CAST(? AS BIGINT)"""
@@ -40,8 +41,12 @@ class PostgresqlEngine(SqlEngine):
         from .wire import HELLO, SyncLine, connect
 
         line = SyncLine(connect(self._conninfo, due))
-        if (more := line.greet(line.run(HELLO, due)[0])) is not None:
-            line.run(more, due)
+        try:
+            if (more := line.greet(line.run(HELLO, due)[0])) is not None:
+                line.run(more, due)
+        except BaseException:
+            line.close()
+            raise
         self._met(line.pooled)
         return line
 
@@ -49,9 +54,14 @@ class PostgresqlEngine(SqlEngine):
         from .wire import HELLO, AsyncLine, connect
 
         # In a thread: libpq looks names up, and waits for that.
-        line = AsyncLine(await asyncio.to_thread(connect, self._conninfo, due))
-        if (more := line.greet((await line.run(HELLO, due))[0])) is not None:
-            await line.run(more, due)
+        work = asyncio.to_thread(connect, self._conninfo, due)
+        line = AsyncLine(await within(work, due, "no thread was free in time that could connect"))
+        try:
+            if (more := line.greet((await line.run(HELLO, due))[0])) is not None:
+                await line.run(more, due)
+        except BaseException:
+            line.close()
+            raise
         self._met(line.pooled)
         return line
 
@@ -66,12 +76,8 @@ class PostgresqlEngine(SqlEngine):
         return self._pooled
 
     def listen(self, room: Room, done: Callable[[], None]) -> None:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            self._thread_ears.listen(room, done)
-        else:
-            self._loop_ears.listen(room, done)
+        # Who blocks a thread may do so in an event loop, where a task that listens would not run.
+        (self._loop_ears if room.ordered else self._thread_ears).listen(room, done)
 
     def close(self) -> None:
         self._thread_ears.close()

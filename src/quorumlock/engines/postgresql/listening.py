@@ -1,7 +1,8 @@
 """Those who wait are told: one connection that listens, for a process or an event loop.
 
 It holds an advisory lock while it listens, as a sign of life: whoever tells somebody whose sign is gone tells the
-next. When it is cut, the room is deaf until there is another one; those who wait ask by themselves meanwhile.
+next. When it is cut, the room is deaf until there is another one; those who wait ask by themselves meanwhile. A
+server that was not told of the cut may believe in the old one for hours: the new one has it ended.
 """
 
 from __future__ import annotations
@@ -30,9 +31,17 @@ STANDS_FOR = 30.0
 """A connection that says nothing for so long is asked whether it is still there."""
 
 
+_END_OLD = """SELECT pg_terminate_backend(pid) FROM pg_locks
+    WHERE locktype = 'advisory' AND objsubid = 1 AND mode = 'ExclusiveLock' AND pid <> pg_backend_pid()
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND (CAST(classid AS BIGINT) << 32) | CAST(objid AS BIGINT) = CAST(? AS BIGINT)"""
+
+
 def _listening(room: Room) -> Batch:
-    channel = CHANNEL + room.id
-    return Batch((Query(f'LISTEN "{channel}"'), Query(f"SELECT pg_advisory_lock({sign_of_life(room.id)})")))
+    channel, sign = CHANNEL + room.id, sign_of_life(room.id)
+    return Batch(
+        (Query(_END_OLD, (sign,)), Query(f'LISTEN "{channel}"'), Query(f"SELECT pg_advisory_lock({sign})"))
+    )
 
 
 def _hear(line: Line, room: Room) -> None:
@@ -99,7 +108,9 @@ class ThreadEars:
                     room.deafened(0)
                     line.close()
             self._settled()
-            if select.select([stop], [], [], AGAIN_AFTER)[0]:
+            pause = select.poll()
+            pause.register(stop, select.POLLIN)
+            if pause.poll(AGAIN_AFTER * 1000):
                 return
 
     def _hear(self, line: Line, room: Room, stop: int) -> bool:
@@ -152,6 +163,8 @@ class LoopEars:
             return
         self._waiting.append(done)
         loop = asyncio.get_running_loop()
+        for other in [one for one in self._tasks if one.is_closed()]:
+            del self._tasks[other]
         task = self._tasks.get(loop)
         if task is None or task.done():
             self._tasks[loop] = Context().run(loop.create_task, self._run(room))

@@ -140,13 +140,15 @@ class AsyncLine(Line):
         talk = self.talk(batch)
         socket = self.pgconn.socket
         ready: asyncio.Future[None] | None = None
+        writing = late = False
 
-        def wake() -> None:
+        def wake(*, too_late: bool = False) -> None:
+            nonlocal late
+            late = late or too_late
             if ready is not None and not ready.done():
                 ready.set_result(None)
 
-        late = loop.call_later(max(0.0, due - boot_time()), lambda: ready is None or ready.cancel())
-        writing = False
+        timer = loop.call_later(max(0.0, due - boot_time()), lambda: wake(too_late=True))
         try:
             wants = next(talk)
             loop.add_reader(socket, wake)
@@ -156,16 +158,13 @@ class AsyncLine(Line):
                     if wants & WRITE and not writing:
                         loop.add_writer(socket, wake)
                         writing = True
-                    try:
-                        await ready
-                    except asyncio.CancelledError:
-                        if boot_time() >= due:
-                            raise Silent("no answer in time") from None
-                        raise
+                    await ready
                     if writing:
                         loop.remove_writer(socket)
                         writing = False
                     wants = next(talk)
+                    if late:
+                        raise Silent("no answer in time")
             finally:
                 loop.remove_reader(socket)
                 if writing:
@@ -173,7 +172,7 @@ class AsyncLine(Line):
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
         finally:
-            late.cancel()
+            timer.cancel()
 
 
 def connect(conninfo: str, due: float) -> PGconn:

@@ -6,7 +6,7 @@ from ...core.requests import CellEnter, CellGet, CellPut, CellSwap
 from ...core.votes import GRANTED, REFUSED, Answer, Cause
 from .batches import Batch, Query, Visit
 from .dialect import CELLS, META, Dialect
-from .schema import FORMAT, not_ours
+from .schema import FORMAT, not_made, not_ours
 
 
 class Cells:
@@ -23,8 +23,9 @@ class Cells:
             WHERE name = ? AND version = ? AND entered = ? AND until_us > {now}"""
         self._insert = f"""INSERT INTO {CELLS} (name, version, entered, until_us, value)
             SELECT ?, {big}, {big}, {now} + {big}, ? FROM {META} AS m WHERE m.floor = {big}
-            {dialect.share} {dialect.skip}"""
-        self._remove = f"DELETE FROM {CELLS} WHERE name = ? AND until_us <= {now}"
+            {dialect.share} {dialect.skip("until_us")}"""
+        self._remove = f"""DELETE FROM {CELLS} WHERE name = ? AND until_us <= {now}
+            AND version <= (SELECT floor FROM {META})"""
         self._lift = f"""UPDATE {META} SET floor = GREATEST(floor,
             COALESCE((SELECT MAX(version) FROM {CELLS} WHERE name = ? AND until_us <= {now}), 0))"""
 
@@ -62,8 +63,10 @@ class Cells:
     def _read(self, name: str) -> Visit[tuple[int, int, bytes, int]]:
         """Its version, the highest fence that has entered, its value, and what new versions begin above."""
         (result,) = yield Batch((Query(self._select, (self._key(name),)),))
-        if not result.rows or result.rows[0][0] != FORMAT:
-            raise not_ours(self._label, result.rows[0][0] if result.rows else None)
+        if not result.rows:
+            raise not_made()
+        if result.rows[0][0] != FORMAT:
+            raise not_ours(self._label, result.rows[0][0])
         _, floor, version, entered, value = result.rows[0]
         return _int(version), _int(entered), value if isinstance(value, bytes) else b"", _int(floor)
 
@@ -85,7 +88,7 @@ class Cells:
         # One that is over may still be there: it goes, and leaves its version in the floor.
         (result,) = yield Batch((Query(self._insert, (key, version, entered, lasts_us, value, floor)),))
         if result.count != 1:
-            yield Batch((Query(self._lift, (key,)), Query(self._remove, (key,))), whole=True)
+            yield Batch((Query(self._lift, (key,)), Query(self._remove, (key,))))
         return result.count == 1
 
     def _key(self, name: str) -> str | bytes:

@@ -25,8 +25,8 @@ class Dialect:
     token: str
     share: str
     """Behind a SELECT: nobody may change the row until this transaction ends."""
-    skip: str
-    """Behind an INSERT: leaves alone what is there."""
+    skips: str
+    """Behind an INSERT: leaves alone what is there. See `skip`."""
     binary: bool
     """Are names bytes?"""
     announces: bool
@@ -36,6 +36,14 @@ class Dialect:
     """For each of those: the value that speaks against it, why, and what to do."""
     table: str = ""
     """Behind CREATE TABLE."""
+
+    def skip(self, column: str) -> str:
+        """`column` is the one that may change a little by it.
+
+        MySQL says how many rows were changed: 1 where one was made, 2 where one was there and is another now, and
+        where nothing came of it 0 or, to those who ask for rows that were found (SQLAlchemy does), 1.
+        """
+        return self.skips.format(column)
 
     def key(self, name: str) -> str | bytes:
         return name.encode() if self.binary else name
@@ -50,7 +58,7 @@ POSTGRESQL = Dialect(
     blob="BYTEA",
     token="VARCHAR(255)",
     share="FOR SHARE",
-    skip="ON CONFLICT DO NOTHING",
+    skips="ON CONFLICT DO NOTHING",
     binary=False,
     announces=True,
     settings="current_setting('fsync'), current_setting('synchronous_commit'), pg_is_in_recovery()",
@@ -75,7 +83,7 @@ MYSQL = Dialect(
     blob="LONGBLOB",
     token="VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
     share="LOCK IN SHARE MODE",
-    skip="ON DUPLICATE KEY UPDATE name = name",
+    skips="ON DUPLICATE KEY UPDATE {0} = {0} + 1",
     binary=True,
     announces=False,
     settings="@@GLOBAL.innodb_flush_log_at_trx_commit, @@GLOBAL.read_only",

@@ -133,9 +133,9 @@ class Leases:
         (result,) = yield Batch((Query(text, tuple(values)),))
         if self._dialect.announces:
             versions = {str(name): version for name, version in result.rows}
-            for name, version in versions.items():
-                assert isinstance(version, int)
-                self._rows.renewed(name, version)
+            for name, kept in leases:
+                if isinstance(version := versions.get(name), int):
+                    self._rows.renewed(name, kept.token, version)
             return {(kept.name, kept.token) for name, kept in leases if name in versions}
         for name, _ in leases:
             self._rows.forget(name)
@@ -176,7 +176,11 @@ class Leases:
         return (yield from self._changed(self._prefix + request.name, decide, ""))
 
     def break_(self, request: Break) -> Visit[Answer]:
-        return (yield from self._changed(self._prefix + request.name, lambda lock: lock.break_(request.fence), ""))
+        return (
+            yield from self._changed(
+                self._prefix + request.name, lambda lock: lock.break_(request.fence, request.only), ""
+            )
+        )
 
     def look(self, request: Look) -> Visit[Answer]:
         (row,) = yield from self._rows.read([self._prefix + request.name])

@@ -12,10 +12,11 @@ once:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ...clocks import boot_time
-from ...core.requests import Extend, Request
+from ...core.requests import Extend, Release, Request
 from ...core.states import DOWN, MISFIT, READY, NodeState, median
 from ...errors import LockError
 from ...options import Settings
@@ -27,6 +28,7 @@ LINKS_MOST = 8
 PATIENCE = 1.0
 """Seconds, or more, for which a database may think about a request."""
 AGAIN_WITHIN = 0.01
+OWED_MOST = 100
 
 
 class Link(Protocol):
@@ -59,7 +61,40 @@ class Shelf:
         """A semaphore."""
         self.idle: list[Any] = []
         self.lost: list[Any] = []
-        """What the server knows those by that were given up."""
+        """What the server knows those by that were given up, until it has ended them."""
+        self.owed: dict[Request, None] = {}
+        """Releases that did not get through."""
+        self.closed = False
+
+    def owe(self, request: Request) -> None:
+        """What a server that is silent for a while has heard, it does when it goes on."""
+        if isinstance(request, Release) and len(self.owed) < OWED_MOST:
+            self.owed[request] = None
+
+    def give_back(self, link: Any) -> None:
+        if link is None:
+            return
+        if self.closed:
+            link.close()
+        else:
+            self.idle.append(link)
+
+    def give_up(self, link: Any) -> None:
+        if link is None:
+            return
+        if link.server_id is not None:
+            self.lost.append(link.server_id)
+        link.close()
+
+    def buried(self, server_id: Any) -> None:
+        with suppress(ValueError):  # another was faster
+            self.lost.remove(server_id)
+
+    def empty(self) -> None:
+        """Closes what is idle."""
+        while self.idle:
+            with suppress(IndexError):  # another was faster
+                self.idle.pop().close()
 
 
 class Hub:

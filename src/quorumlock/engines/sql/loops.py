@@ -15,7 +15,7 @@ from ...core.requests import Request
 from ...core.states import NodeState
 from ...core.votes import Answer, unknown
 from ...errors import ConfigurationError, LockError
-from .batches import Again, NoTables, Trouble, Unsent, Visit
+from .batches import Again, Cut, NoTables, Trouble, Unsent, Visit
 from .links import AGAIN_WITHIN, LINKS_MOST, AsyncLink, Hub, Shelf
 from .visits import Visits
 
@@ -37,9 +37,10 @@ class Loops:
         if request is None:
             return
         try:
-            answer: Answer = await self.ask(lambda: self._visits.answer(request), request)
+            answer: Answer = await self.ask(lambda: self._visits.answer(request, self._shelf().owed), request)
         except Trouble as error:
             answer = unknown(error.cause, str(error))
+            self._shelf().owe(request)
         round_.tally.cast(0, answer)
         if (pruning := self._visits.prune_if_due()) is not None:
             try:
@@ -65,6 +66,8 @@ class Loops:
         loop = asyncio.get_running_loop()
         shelf = self._shelves.get(loop)
         if shelf is None:
+            for other in [one for one in self._shelves if one.is_closed()]:
+                self._shelves.pop(other).empty()
             shelf = self._shelves[loop] = Shelf(asyncio.Semaphore(LINKS_MOST))
         return shelf
 
@@ -78,16 +81,18 @@ class Loops:
             while True:
                 batch = visit.send(await link.run(batch, due))
         except StopIteration as done:
-            shelf.idle.append(link)
+            shelf.give_back(link)
             return done.value  # type: ignore[no-any-return]
         except (Trouble, LockError) as error:
             if getattr(error, "broken", False):
-                self._give_up(shelf, link)
-            elif link is not None:
-                shelf.idle.append(link)
+                shelf.give_up(link)
+                if isinstance(error, Cut):
+                    shelf.empty()  # they may have been cut, too, and cannot all be asked
+            else:
+                shelf.give_back(link)
             raise
         except BaseException:
-            self._give_up(shelf, link)
+            shelf.give_up(link)
             raise
         finally:
             shelf.seats.release()
@@ -102,25 +107,22 @@ class Loops:
         if link is None:
             link = await self._open(due)
             self._hub.version = link.version
-        if shelf.lost:
-            ids, shelf.lost = shelf.lost, []
-            for one in ids:
-                try:
-                    await link.run(self._hub.bury(one), due)
-                except Trouble as error:
-                    if error.broken:
-                        link.close()
-                        shelf.lost += ids
-                        raise
-                    # It is gone already, or this user may not: then what it was asked may outlive it for a ttl.
+        try:
+            for one in tuple(shelf.lost):
+                await self._bury(link, one, due)
+                shelf.buried(one)
+        except BaseException:
+            link.close()
+            raise
         return link
 
-    def _give_up(self, shelf: Shelf, link: AsyncLink | None) -> None:
-        if link is None:
-            return
-        if link.server_id is not None:
-            shelf.lost.append(link.server_id)
-        link.close()
+    async def _bury(self, link: AsyncLink, server_id: object, due: float) -> None:
+        try:
+            await link.run(self._hub.bury(server_id), due)
+        except Trouble as error:
+            if error.broken:
+                raise
+            # It is gone already, or this user may not: then what it was asked may outlive it for a ttl.
 
     async def states(self, samples: int) -> tuple[NodeState, ...]:
         took: list[float] = []
@@ -141,8 +143,9 @@ class Loops:
 
     async def close(self) -> None:
         shelf = self._shelves.pop(asyncio.get_running_loop(), None)
-        while shelf is not None and shelf.idle:
-            shelf.idle.pop().close()
+        if shelf is not None:
+            shelf.closed = True
+            shelf.empty()
 
     def forget(self) -> None:
         self._abandoned.append(self._shelves)

@@ -1,19 +1,17 @@
 """Deletes the rows of names that nobody has locked for long; what it deletes leaves its version in the floor.
 
-    prune:  lifts the floor over the versions it is going to delete ─ deletes ─ commits
+    prune:  lifts the floor over the versions that are to go ─ deletes what is not above it
     others: make a row only above the floor they read, which they hold on to (a shared lock on its row)
 
 So no name ever begins again at or below a version that it had. Whatever is written in between is younger than the
-instant that was chosen first, and stays.
+instant that was chosen first, and stays. These are two transactions: whoever is stopped between them keeps nobody
+from anything.
 """
 
 from __future__ import annotations
 
 from .batches import Batch, Query, Visit
 from .dialect import CELLS, LOCKS, META, Dialect
-
-PRUNE_EVERY = 1000
-"""Changes of one client."""
 
 
 def prune(dialect: Dialect, keep: float) -> Visit[None]:
@@ -27,8 +25,10 @@ def prune(dialect: Dialect, keep: float) -> Visit[None]:
         (LOCKS, f"touched_us < {big} AND until_us < {big}", (old_us, now_us)),
         (CELLS, f"until_us < {big}", (now_us,)),
     ):
-        found = yield Batch((Query(f"SELECT MAX(version) FROM {table} WHERE {over}", values),))
-        if found[0].rows and found[0].rows[0][0] is not None:
-            highest = f"SELECT MAX(version) FROM {table} WHERE {over}"
+        highest = f"SELECT MAX(version) FROM {table} WHERE {over}"
+        (found,) = yield Batch((Query(highest, values),))
+        if found.rows and found.rows[0][0] is not None:
             lift = f"UPDATE {META} SET floor = GREATEST(floor, COALESCE(({highest}), 0))"
-            yield Batch((Query(lift, values), Query(f"DELETE FROM {table} WHERE {over}", values)), whole=True)
+            yield Batch((Query(lift, values),))
+            below = f"version <= (SELECT floor FROM {META})"
+            yield Batch((Query(f"DELETE FROM {table} WHERE {over} AND {below}", values),))

@@ -13,6 +13,7 @@ memory. Ends of leases are reckoned by the database when it writes, so that a gu
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 
 from ...clocks import boot_time
@@ -20,9 +21,11 @@ from ...core.votes import GRANTED, Answer
 from .batches import Batch, Query, Result, Visit
 from .dialect import LOCKS, META, Dialect
 from .lock import Lock, Row
-from .schema import FORMAT, not_ours
+from .schema import FORMAT, not_made, not_ours
 
 KNOWN_MOST = 10_000
+PRUNE_EVERY = 1000
+"""Changes of one client."""
 AT_ONCE = 200
 """Names in one query."""
 
@@ -40,20 +43,33 @@ class Rows:
         self._label = label
         self._begins = len(prefix)
         self._known: dict[str, tuple[Row, float]] = {}
-        self.changes = 0
-        """Since rows were pruned last."""
+        self.changes = random.randrange(PRUNE_EVERY)
+        """Since rows were pruned last. Not from 0 on: processes may end before they have made many."""
         now, big = dialect.now, f"CAST(? AS {dialect.big})"
         self._update = f"""UPDATE {LOCKS} SET version = ?, fence = ?, token = ?,
             until_us = {now} * {big} + {big}, touched_us = {now}, doc = ? WHERE name = ? AND version = ?"""
         self._insert = f"""INSERT INTO {LOCKS} (name, begins, version, fence, token, until_us, touched_us, doc)
             SELECT ?, {big}, {big}, {big}, ?, {now} * {big} + {big}, {now}, ?
-            FROM {META} AS m WHERE m.floor = {big} {dialect.share} {dialect.skip}"""
-        self._swap_all = f"""WITH told (name, old, new, fence, token, base, plus, doc) AS (VALUES %s),
-            same AS (SELECT l.name FROM {LOCKS} AS l JOIN told ON l.name = told.name AND l.version = told.old
-                ORDER BY l.name FOR UPDATE OF l)
-            UPDATE {LOCKS} AS l SET version = told.new, fence = told.fence, token = told.token,
-                until_us = {now} * told.base + told.plus, touched_us = {now}, doc = told.doc
-            FROM told WHERE l.name = told.name AND (SELECT count(*) FROM same) = {big}"""
+            FROM {META} AS m WHERE m.floor = {big} {dialect.share} {dialect.skip("touched_us")}"""
+        if dialect.announces:
+            self._told = f"(?, {big}, {big}, {big}, ?, {big}, {big}, ?)"
+            self._swap_all = f"""WITH told (name, old, new, fence, token, base, plus, doc) AS (VALUES %s),
+                same AS (SELECT l.name FROM {LOCKS} AS l JOIN told ON l.name = told.name AND l.version = told.old
+                    ORDER BY l.name FOR UPDATE OF l)
+                UPDATE {LOCKS} AS l SET version = told.new, fence = told.fence, token = told.token,
+                    until_us = {now} * told.base + told.plus, touched_us = {now}, doc = told.doc
+                FROM told WHERE l.name = told.name AND (SELECT count(*) FROM same) = {big}"""
+        else:  # it has no WITH here: what is told is told twice. The order of the tables is that of the locks
+            self._old = f"SELECT CAST(? AS BINARY) AS name, {big} AS old"
+            self._told = f"""{self._old}, {big} AS new, {big} AS fence, ? AS token, {big} AS base, {big} AS plus,
+                ? AS doc"""
+            self._swap_all = f"""UPDATE (SELECT COUNT(*) AS n FROM (%s) AS seen STRAIGHT_JOIN {LOCKS} AS s
+                    ON s.name = seen.name AND s.version = seen.old FOR UPDATE) AS same
+                STRAIGHT_JOIN (%s) AS told
+                STRAIGHT_JOIN {LOCKS} AS l ON l.name = told.name AND l.version = told.old
+                SET l.version = told.new, l.fence = told.fence, l.token = told.token,
+                    l.until_us = {now} * told.base + told.plus, l.touched_us = {now}, l.doc = told.doc
+                WHERE same.n = {big}"""
 
     def select(self, names: Sequence[str]) -> Query:
         marks = ", ".join("?" * len(names))
@@ -65,7 +81,7 @@ class Rows:
     def found(self, names: Sequence[str], result: Result) -> list[Row]:
         """What a select has found, in the order of the names."""
         if not result.rows:
-            raise not_ours(self._label, None)
+            raise not_made()
         form, floor, now_us = (int(value or 0) for value in result.rows[0][:3])
         if form != FORMAT:
             raise not_ours(self._label, form)
@@ -142,6 +158,7 @@ class Rows:
             changed = sorted((lock for lock in locks if lock.changed), key=lambda lock: lock.row.name)
             for lock in changed:
                 self.forget(lock.row.name)
+            self.changes += len(changed)
             if not changed:
                 return answer, locks
             if len(changed) == 1:
@@ -157,17 +174,19 @@ class Rows:
                 return answer, locks
 
     def _swapped(self, locks: Sequence[Lock]) -> Visit[bool]:
-        if not self.dialect.announces:  # one query by itself does not do it there
-            results = yield Batch(tuple(self.swap(lock) for lock in locks), whole=True)
-            return all(result.count == 1 for result in results)
-        big = f"CAST(? AS {self.dialect.big})"
-        marks = f"(?, {big}, {big}, {big}, ?, {big}, {big}, ?)"
-        values = []
+        """One query: whoever stops in the midst of a transaction would keep all others from these rows."""
+        values, seen = [], []
         for lock in locks:
             version, fence, token, base, plus, doc, name, old = self.swap(lock).values
             values += [name, old, version, fence, token, base, plus, doc]
-        text = self._swap_all % ", ".join([marks] * len(locks))
-        (result,) = yield Batch((Query(text, (*values, len(locks))),))
+            seen += [name, old]
+        if self.dialect.announces:
+            text = self._swap_all % ", ".join([self._told] * len(locks))
+            seen = []
+        else:
+            said = (" UNION ALL ".join([form] * len(locks)) for form in (self._old, self._told))
+            text = self._swap_all % tuple(said)
+        (result,) = yield Batch((Query(text, (*seen, *values, len(locks))),))
         return result.count == len(locks)
 
     # What was written last.
@@ -192,10 +211,15 @@ class Rows:
         row = Row(lock.row.name, version, lock.fence, lock.token, far, lock.doc(), lock.now_us)
         self._known[lock.row.name] = (row, boot_time())
 
-    def renewed(self, name: str, version: int) -> None:
-        """Our own lease was: only its version has changed."""
-        if (known := self._known.get(name)) is not None:
-            self._known[name] = (known[0]._replace(version=version), known[1])
+    def renewed(self, name: str, token: str, version: int) -> None:
+        """Our own lease was. What is known stays true only if nobody wrote in between, as one who waits does."""
+        row, at = self._known.get(name) or (None, 0.0)
+        if row is None:
+            return
+        if (row.token, row.version) == (token, version - 1):
+            self._known[name] = (row._replace(version=version), at)
+        else:
+            self.forget(name)
 
     def forget(self, name: str) -> None:
         self._known.pop(name, None)

@@ -11,7 +11,7 @@ clock, so that guards go on working where tables were dropped and made again.
 from __future__ import annotations
 
 from ...errors import ConfigurationError
-from .batches import Batch, Query, Visit
+from .batches import Batch, NoTables, Query, Visit
 from .dialect import CELLS, LOCKS, META, Dialect
 
 FORMAT = 1
@@ -22,6 +22,7 @@ _TURNS = 0x516C6F63
 def statements(dialect: Dialect) -> tuple[str, ...]:
     """What makes the tables, for whoever would rather run it by hand."""
     name, long, blob, table = dialect.text, dialect.long, dialect.blob, dialect.table
+    unless = dialect.skip("floor")
     return (
         f"""CREATE TABLE IF NOT EXISTS {LOCKS} (
             name {name} PRIMARY KEY, begins BIGINT NOT NULL, version BIGINT NOT NULL, fence BIGINT NOT NULL,
@@ -35,12 +36,8 @@ def statements(dialect: Dialect) -> tuple[str, ...]:
         f"""CREATE TABLE IF NOT EXISTS {META} (
             id INTEGER PRIMARY KEY, format BIGINT NOT NULL, floor BIGINT NOT NULL
         ){table}""",
-        f"INSERT INTO {META} (id, format, floor) SELECT 1, {FORMAT}, {dialect.now} {_unless(dialect)}",
+        f"INSERT INTO {META} (id, format, floor) SELECT 1, {FORMAT}, {dialect.now} {unless}",
     )
-
-
-def _unless(dialect: Dialect) -> str:
-    return dialect.skip.replace("name = name", "id = id")
 
 
 def make(dialect: Dialect) -> Visit[None]:
@@ -48,7 +45,7 @@ def make(dialect: Dialect) -> Visit[None]:
     queries = [Query(statement) for statement in statements(dialect)]
     if dialect.announces:
         queries.insert(0, Query(f"SELECT pg_advisory_xact_lock({_TURNS})"))
-    yield Batch(tuple(queries), whole=True)
+    yield Batch(tuple(queries), whole=dialect.announces)  # MySQL commits a table by itself
 
 
 def now(dialect: Dialect) -> Visit[int]:
@@ -60,17 +57,19 @@ def now(dialect: Dialect) -> Visit[int]:
 def look(dialect: Dialect, label: str) -> Visit[int]:
     """Raises unless the tables are there, and ours; gives the time."""
     (result,) = yield Batch((Query(f"SELECT format, {dialect.now} FROM {META}"),))
-    if not result.rows or result.rows[0][0] != FORMAT:
-        raise not_ours(label, result.rows[0][0] if result.rows else None)
+    if not result.rows:
+        raise not_made()
+    if result.rows[0][0] != FORMAT:
+        raise not_ours(label, result.rows[0][0])
     return int(result.rows[0][1] or 0)
 
 
+def not_made() -> NoTables:
+    """Somebody is about to make them: where tables are not made in a transaction, the row comes last."""
+    return NoTables(f"the table {META} is empty, and one row belongs into it")
+
+
 def not_ours(label: str, found: object) -> ConfigurationError:
-    if found is None:
-        return ConfigurationError(
-            f"{label}: the table {META} is empty, and one row belongs into it; drop the tables quorumlock_* if "
-            "nobody holds a lock, and they are made anew"
-        )
     return ConfigurationError(
         f"{label}: the tables were made by another quorumlock (format {found}, this one knows {FORMAT}); upgrade, "
         "or use another database or schema"

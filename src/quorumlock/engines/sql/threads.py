@@ -29,7 +29,6 @@ class Threads:
         self._hub = hub
         self._open = open_
         self._shelf = Shelf(threading.BoundedSemaphore(LINKS_MOST))
-        self._closed = False
         self._abandoned: list[Shelf] = []
 
     def perform(self, round_: Round) -> None:
@@ -37,9 +36,10 @@ class Threads:
         if request is None:
             return
         try:
-            answer = self.ask(lambda: self._visits.answer(request), request)
+            answer = self.ask(lambda: self._visits.answer(request, self._shelf.owed), request)
         except Trouble as error:
             answer = unknown(error.cause, str(error))
+            self._shelf.owe(request)
         round_.tally.cast(0, answer)
         if (pruning := self._visits.prune_if_due()) is not None:
             try:
@@ -72,16 +72,16 @@ class Threads:
             while True:
                 batch = visit.send(link.run(batch, due))
         except StopIteration as done:
-            self._give_back(shelf, link)
+            shelf.give_back(link)
             return done.value  # type: ignore[no-any-return]
         except (Trouble, LockError) as error:
             if getattr(error, "broken", False):
-                self._give_up(shelf, link)
+                shelf.give_up(link)
             else:
-                self._give_back(shelf, link)
+                shelf.give_back(link)
             raise
         except BaseException:
-            self._give_up(shelf, link)
+            shelf.give_up(link)
             raise
         finally:
             shelf.seats.release()
@@ -99,33 +99,22 @@ class Threads:
         if link is None:
             link = self._open(due)
             self._hub.version = link.version
-        if shelf.lost:
-            ids, shelf.lost = shelf.lost, []
-            for one in ids:
-                try:
-                    link.run(self._hub.bury(one), due)
-                except Trouble as error:
-                    if error.broken:
-                        link.close()
-                        shelf.lost += ids
-                        raise
-                    # It is gone already, or this user may not: then what it was asked may outlive it for a ttl.
+        try:
+            for one in tuple(shelf.lost):
+                self._bury(link, one, due)
+                shelf.buried(one)
+        except BaseException:
+            link.close()
+            raise
         return link
 
-    def _give_back(self, shelf: Shelf, link: SyncLink | None) -> None:
-        if link is None:
-            return
-        if self._closed or shelf is not self._shelf:
-            link.close()
-        else:
-            shelf.idle.append(link)
-
-    def _give_up(self, shelf: Shelf, link: SyncLink | None) -> None:
-        if link is None:
-            return
-        if link.server_id is not None:
-            shelf.lost.append(link.server_id)
-        link.close()
+    def _bury(self, link: SyncLink, server_id: object, due: float) -> None:
+        try:
+            link.run(self._hub.bury(server_id), due)
+        except Trouble as error:
+            if error.broken:
+                raise
+            # It is gone already, or this user may not: then what it was asked may outlive it for a ttl.
 
     def states(self, samples: int) -> tuple[NodeState, ...]:
         """How the database is doing: it answers, or it is said why not."""
@@ -147,9 +136,8 @@ class Threads:
 
     def close(self) -> None:
         """Closes what is idle. A request of another thread that comes late opens a link for itself alone."""
-        self._closed = True
-        while self._shelf.idle:
-            self._shelf.idle.pop().close()
+        self._shelf.closed = True
+        self._shelf.empty()
 
     def forget(self) -> None:
         """In a forked child: the links are the parent's, and are neither used nor closed."""

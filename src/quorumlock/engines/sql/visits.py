@@ -42,7 +42,7 @@ from .cells import Cells
 from .dialect import Dialect
 from .lock import AGREED
 from .looking import Looking
-from .rows import Rows
+from .rows import PRUNE_EVERY, Rows
 
 NOT_TWICE = (CellSwap, CellPut, CellEnter, Break)
 """Requests that would be misunderstood if they came again: they do not carry a token to be known by."""
@@ -85,11 +85,17 @@ class Visits:
             Initialise: self._nothing,
         }
 
-    def answer(self, request: Request) -> Visit[Answer]:
-        return self._answers[type(request)](request)
+    def answer(self, request: Request, owed: dict[Request, None] | None = None) -> Visit[Answer]:
+        """First what is `owed`: releases that did not get through. A token is new for every attempt, so it does
+        not matter when they come, if only behind what they undo."""
+        for one in tuple(owed or ()):
+            yield from self._answers[type(one)](one)
+            assert owed is not None
+            owed.pop(one, None)
+        return (yield from self._answers[type(request)](request))
 
     def prune_if_due(self) -> Visit[None] | None:
-        if self.rows.changes < pruning.PRUNE_EVERY:
+        if self.rows.changes < PRUNE_EVERY:
             return None
         self.rows.changes = 0
         return pruning.prune(self._dialect, self._keep)

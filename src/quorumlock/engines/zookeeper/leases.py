@@ -343,6 +343,10 @@ class Leases(Gates):
             nodes = gate.of(name).nodes
             if not nodes:
                 return ABSENT
+            if request.only:
+                holding = yield from self._barring(gate, gate.of(name), False)
+                if holding is not None and holding.fence > request.only:
+                    return CHANGED
             transaction = self.zk.transaction()
             transaction.set_data(gate.path, b"", gate.version)
             for node in nodes:

@@ -1,0 +1,240 @@
+"""PostgreSQL and MariaDB servers that are killed and paused, and clients that are.
+
+What a lock promises is judged by those who hold it: no two valid leases at a time, fences that grow, and no update
+lost of a file that a guard protects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quorumlock
+from quorumlock import LockError, NoQuorum
+from quorumlock.core.votes import Cause
+from quorumlock.guards import FileGuard
+from tests.hazards.programs import start as start_program
+
+from .sql_servers import Place, in_a_thread, own_place, start, until
+
+__all__ = ["own_place"]
+pytestmark = pytest.mark.live
+SECONDS = float(os.environ.get("QUORUMLOCK_FAILOVER_SECONDS", "12"))
+"""Both servers at the same time, each killed every 2 or 3 seconds: that is ten crashes; a soak test has more."""
+
+
+def restart(place: Place) -> None:
+    place.server.kill()
+    place.server.start()
+
+
+def test_leases_survive_a_crash(own_place: Place) -> None:
+    with own_place.connect(prefix="crash:") as locker, own_place.connect(prefix="crash:") as other:
+        lease = locker.lock("a", ttl=9).acquire()
+        shared = locker.read_write("rw").read(ttl=9).acquire()
+        version = locker.cell("c").set({"n": 1}, 0)
+        own_place.server.kill()
+        started = time.monotonic()
+        with pytest.raises(NoQuorum) as caught:
+            other.lock("a").acquire(timeout=0.3)
+        assert time.monotonic() - started < 3.0
+        assert own_place.label in str(caught.value)
+        assert caught.value.tally.answers[0].cause in (Cause.UNREACHABLE, Cause.DISCONNECTED)
+        assert other.nodes()[0].state == "down"
+        lease.check()
+        own_place.server.start()
+        assert other.lock("a").try_acquire() is None
+        assert other.read_write("rw").write().try_acquire() is None
+        lease.extend(9)
+        lease.release()
+        shared.release()
+        assert other.cell("c").get() == ({"n": 1}, version)
+        with other.lock("a", ttl=5) as later:
+            assert later.fence > lease.fence
+        (state,) = other.nodes()
+        assert state.state == "ready"
+
+
+def test_all_connections_of_a_loop_are_dead_after_a_restart(own_place: Place) -> None:
+    """They look as if they were alive; the first request finds out, and is said again over a new one."""
+
+    async def main() -> None:
+        async with quorumlock.connect_async(own_place.url(), prefix="dead:") as locker:
+
+            async def hold(number: int) -> None:
+                async with locker.lock(f"n{number}", ttl=5):
+                    await asyncio.sleep(0.05)
+
+            await asyncio.gather(*(hold(number) for number in range(8)))
+            restart(own_place)  # not in another thread: a server ends with the thread that has started it
+            await asyncio.gather(*(hold(number) for number in range(8)))
+
+    asyncio.run(main())
+
+
+def test_threads_do_not_notice_a_restart_between_two_locks(own_place: Place) -> None:
+    with own_place.connect(prefix="between:") as locker:
+        for _ in range(2):
+            working = [in_a_thread(lambda n=n: locker.lock(f"n{n}", ttl=5).acquire().release()) for n in range(8)]
+            for thread, came in working:
+                thread.join(10)
+                assert came == [None]
+            restart(own_place)
+        locker.cell("c").set("v", 0)
+
+
+@pytest.mark.parametrize("side", ["threads", "asyncio"])
+def test_a_server_that_is_paused(own_place: Place, side: str) -> None:
+    """It may have heard us: that is not a refusal, and nothing stays locked by it."""
+
+    async def tasks() -> NoQuorum:
+        async with quorumlock.connect_async(own_place.url(), prefix="pause:") as locker:
+            await (await locker.lock("a", ttl=8).acquire()).release()
+            own_place.server.pause()
+            with pytest.raises(NoQuorum) as caught:
+                await locker.lock("a", ttl=8).acquire(timeout=0.3)
+            own_place.server.resume()
+            await (await locker.lock("a", ttl=8).acquire(timeout=3)).release()
+            return caught.value
+
+    def threads() -> NoQuorum:
+        with own_place.connect(prefix="pause:") as locker:
+            locker.lock("a", ttl=8).acquire().release()
+            own_place.server.pause()
+            with pytest.raises(NoQuorum) as caught:
+                locker.lock("a", ttl=8).acquire(timeout=0.3)
+            own_place.server.resume()
+            locker.lock("a", ttl=8).acquire(timeout=3).release()
+            return caught.value
+
+    started = time.monotonic()
+    try:
+        error = threads() if side == "threads" else asyncio.run(tasks())
+    finally:
+        own_place.server.resume()
+    assert time.monotonic() - started < 6.0
+    assert own_place.label in str(error)
+    assert {answer.cause for answer in error.tally.answers} <= {Cause.SILENT, Cause.UNREACHABLE}
+    with own_place.connect(prefix="pause:") as other:
+        other.lock("a", ttl=5).acquire(timeout=1).release()
+
+
+PAUSED = """
+locks = quorumlock.connect(urls[0], prefix="client:", max_ttl=1.0)
+lease = locks.lock("a", ttl=0.5).acquire()
+print("has", lease.fence, flush=True)
+sys.stdin.readline()
+try:
+    lease.check()
+except quorumlock.LeaseLost:
+    print("lost", flush=True)
+else:
+    print("believes", flush=True)
+"""
+
+
+def test_a_client_that_is_paused_past_its_ttl_does_not_believe_in_its_lease(own_place: Place) -> None:
+    """It says so before it has heard anything from the server, which does not answer."""
+    with start_program(PAUSED, own_place.url()) as program, own_place.connect(prefix="client:") as locker:
+        assert program.stdout is not None
+        assert program.stdin is not None
+        fence = int(program.stdout.readline().split()[1])
+        time.sleep(0.2)
+        program.send_signal(signal.SIGSTOP)
+        with locker.lock("a", ttl=5, timeout=5) as lease:
+            assert lease.fence > fence
+            own_place.server.pause()
+            try:
+                program.stdin.write("\n")
+                program.stdin.flush()
+                program.send_signal(signal.SIGCONT)
+                assert program.stdout.readline() == "lost\n"
+            finally:
+                own_place.server.resume()
+        program.kill()
+
+
+def test_a_lease_that_nobody_keeps_ends_though_its_client_lives(own_place: Place) -> None:
+    with own_place.connect(prefix="ends:") as locker, own_place.connect(prefix="ends:") as other:
+        lease = locker.lock("a", ttl=0.4, keep=False).acquire()
+        started = time.monotonic()
+        with other.lock("a", ttl=5, timeout=5):
+            assert 0.2 < time.monotonic() - started < 2.0
+            with pytest.raises(quorumlock.LeaseLost):
+                lease.check()
+
+
+class Judge:
+    """Sees who holds the lock when, and what they read and write."""
+
+    def __init__(self, path: Path) -> None:
+        self._guard = FileGuard(path)
+        self._path = path
+        self._inside: list[Any] = []
+        self._mutex = threading.Lock()
+        self.wrong: list[str] = []
+        self.fences: list[int] = []
+        self.written = 0
+
+    def hold(self, lease: Any) -> None:
+        with self._mutex:
+            valid = [one.fence for one in self._inside if one.remaining() > 0 and lease.remaining() > 0]
+            if valid:
+                self.wrong.append(f"{lease.fence} was granted while {valid} were valid")
+            if self.fences and lease.fence <= self.fences[-1]:
+                self.wrong.append(f"{lease.fence} came after {self.fences[-1]}")
+            self.fences.append(lease.fence)
+            self._inside.append(lease)
+        try:
+            self._guard.enter(lease)
+            count = int(self._path.read_text()) if self._path.exists() else 0
+            time.sleep(random.random() * 0.01)
+            self._guard.write(lease, str(count + 1))
+            with self._mutex:
+                self.written += 1
+        finally:
+            with self._mutex:
+                self._inside.remove(lease)
+
+
+def test_servers_that_are_killed_again_and_again(tmp_path: Path) -> None:
+    over = threading.Event()
+
+    def work(place: Place, judge: Judge) -> int:
+        with place.connect(prefix="killed:", max_ttl=2.0) as locker:
+            while not over.is_set():
+                try:
+                    with locker.lock("a", ttl=2.0, timeout=1.0) as lease:
+                        judge.hold(lease)
+                except LockError:
+                    over.wait(0.02)
+        return 1
+
+    with contextmanager(start)("postgresql") as one, contextmanager(start)("mysql") as other:
+        judges = {place: Judge(tmp_path / place.kind) for place in (one, other)}
+        working = [in_a_thread(lambda both=both: work(*both)) for both in judges.items() for _ in range(4)]
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            for place in judges:
+                time.sleep(1.0 + random.random() / 2)
+                restart(place)
+        for judge in judges.values():
+            before = judge.written
+            until(lambda judge=judge, before=before: judge.written > before, 10)
+        over.set()
+        for thread, came in working:
+            thread.join(20)
+            assert came == [1]
+    for place, judge in judges.items():
+        assert judge.wrong == []
+        assert judge.fences == sorted(set(judge.fences))
+        assert int((tmp_path / place.kind).read_text()) == judge.written > 20

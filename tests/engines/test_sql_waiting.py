@@ -1,0 +1,241 @@
+"""Waiting for a lock in a database: who is told, who is passed over, and what a pooler makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import quorumlock
+from quorumlock import Locker
+from quorumlock.engines.postgresql import listening
+from quorumlock.engines.sql.leases import sign_of_life
+from tests.databases import needed
+from tests.hazards.programs import start
+from tests.proxy import Proxy
+
+from .sql_servers import (
+    SELDOM,
+    Connect,
+    PgBouncer,
+    Place,
+    connect,
+    in_a_thread,
+    on_postgresql,
+    place,
+    proxy,
+    shared_place,
+    until,
+)
+
+__all__ = ["connect", "place", "proxy", "shared_place"]
+pytestmark = pytest.mark.live
+
+
+class Wait:
+    """Somebody who waits in a thread; `came` tells when it had the lock."""
+
+    def __init__(self, locker: Locker, name: str = "a", **options: Any) -> None:
+        def wait() -> float:
+            with locker.lock(name, ttl=5, timeout=10, **options):
+                return time.monotonic()
+
+        before = len(locker.inspect(name).waiters)
+        self._thread, self._came = in_a_thread(wait)
+        if locker.engine.name == "postgresql" or options.get("fair"):
+            until(lambda: len(locker.inspect(name).waiters) > before)
+        else:
+            time.sleep(0.1)
+
+    def came(self) -> float:
+        self._thread.join(15)
+        return float(self._came[0])
+
+
+@on_postgresql
+def test_a_hand_over_is_announced(connect: Connect) -> None:
+    lockers = [connect(prefix="told:", retry=SELDOM) for _ in range(3)]
+    lease = lockers[0].lock("a", ttl=8).acquire()
+    waits = [Wait(lockers[1]), Wait(lockers[2])]
+    released = time.monotonic()
+    lease.release()
+    assert max(wait.came() for wait in waits) - released < 0.5
+
+
+@on_postgresql
+def test_a_hand_over_between_tasks_is_announced(place: Place) -> None:
+    async def main() -> None:
+        one, other = (quorumlock.connect_async(place.url(), prefix="told2:", retry=SELDOM) for _ in range(2))
+        async with one, other:
+            lease = await one.lock("a", ttl=8).acquire()
+            waiting = asyncio.create_task(other.lock("a", ttl=8).acquire(timeout=8))
+            while not (await one.inspect("a")).waiters:
+                pass
+            released = time.monotonic()
+            await lease.release()
+            later = await waiting
+            assert time.monotonic() - released < 0.5
+            await later.release()
+
+    asyncio.run(main())
+
+
+def test_a_hand_over_does_not_take_long(connect: Connect) -> None:
+    """Also where nobody tells: who waits asks again soon."""
+    one, other = connect(prefix="soon:"), connect(prefix="soon:")
+    lease = one.lock("a", ttl=8).acquire()
+    wait = Wait(other, fair=True)
+    released = time.monotonic()
+    lease.release()
+    assert wait.came() - released < 1.0
+
+
+KILLED = """
+locks = quorumlock.connect(urls[0], prefix="killed:")
+locks.lock("a", ttl=5, fair=True).acquire(timeout=30)
+"""
+
+
+def test_a_waiter_that_was_killed_is_passed_over(place: Place, connect: Connect) -> None:
+    told = {"prefix": "killed:"} | ({"retry": SELDOM} if place.announces else {})
+    one, other = connect(**told), connect(**told)
+    lease = one.lock("a", ttl=9).acquire()
+    with start(KILLED, place.url()) as program:
+        until(lambda: one.inspect("a").waiters, 15)
+        wait = Wait(other, fair=True)
+        program.send_signal(signal.SIGKILL)
+        program.wait()
+        time.sleep(0.1)
+        released = time.monotonic()
+        lease.release()
+        assert wait.came() - released < (0.5 if place.announces else 3.0)
+
+
+def _listener(place: Place, locker: Locker) -> list[int]:
+    """The server's processes that hold the sign of life of a Locker."""
+    sign = sign_of_life(locker._runner.room.id) % 2**64  # type: ignore[attr-defined]
+    found = place.sql(
+        "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock' "
+        f"AND classid = {sign >> 32} AND objid = {sign % 2**32}"
+    )
+    return [pid for (pid,) in found]
+
+
+@on_postgresql
+def test_a_listener_that_was_cut_listens_again(place: Place, connect: Connect) -> None:
+    one, other = (connect(prefix="cut:", retry=SELDOM) for _ in range(2))
+    lease = one.lock("a", ttl=9).acquire()
+    wait = Wait(other)
+    (pid,) = _listener(place, other)
+    place.sql(f"SELECT pg_terminate_backend({pid})")
+    until(lambda: _listener(place, other) not in ([], [pid]))
+    released = time.monotonic()
+    lease.release()
+    assert wait.came() - released < 0.5
+
+
+@on_postgresql
+def test_who_waits_is_served_while_nobody_listens(
+    place: Place, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "AGAIN_AFTER", 60.0)
+    one, other = connect(prefix="deaf:"), connect(prefix="deaf:")
+    lease = one.lock("a", ttl=9).acquire()
+    wait = Wait(other)
+    (pid,) = _listener(place, other)
+    place.sql(f"SELECT pg_terminate_backend({pid})")
+    until(lambda: not _listener(place, other))
+    released = time.monotonic()
+    lease.release()
+    assert wait.came() - released < 2.0
+
+
+@on_postgresql
+def test_a_server_that_does_not_know_of_the_cut_believes_the_new_listener(
+    place: Place, proxy: Proxy, connect: Connect
+) -> None:
+    """The old connection still holds the sign of life: it is ended, and not waited for."""
+    one = connect(prefix="half:", retry=SELDOM)
+    other = connect(url=place.url(proxy.port), prefix="half:", retry=SELDOM)
+    lease = one.lock("a", ttl=9).acquire()
+    wait = Wait(other)
+    (pid,) = _listener(place, other)
+    proxy.half_open = True
+    proxy.cut_clients()
+    until(lambda: _listener(place, other) not in ([], [pid]), 3.0)
+    released = time.monotonic()
+    lease.release()
+    assert wait.came() - released < 0.5
+
+
+@on_postgresql
+def test_listeners_are_one_for_a_process_and_gone_with_it(place: Place) -> None:
+    before = place.connections()
+    one, other = (place.connect(prefix="ears:") for _ in range(2))
+    for _ in range(3):
+        lease = one.lock("a", ttl=8).acquire()
+        wait = Wait(other)
+        lease.release()
+        wait.came()
+    assert len(_listener(place, other)) == 1
+    one.close()
+    other.close()
+    until(lambda: place.connections() <= before)
+
+
+# Through a pooler.
+
+
+@pytest.fixture
+def pooler(place: Place) -> Iterator[PgBouncer]:
+    needed(PgBouncer)
+    with PgBouncer(place) as running:
+        yield running  # type: ignore[misc]
+
+
+@on_postgresql
+def test_through_a_pooler_that_changes_connections(place: Place, pooler: PgBouncer) -> None:
+    one, other = (place.connect(url=place.url(pooler.port), prefix="pooled:") for _ in range(2))
+    with one, other:
+        with one.lock("a", ttl=0.5) as lease:
+            assert one.engine.pooled  # type: ignore[attr-defined]
+            assert other.lock("a").try_acquire() is None
+            time.sleep(0.8)
+            lease.check()
+        lease = one.lock("a", ttl=8).acquire()
+        wait = Wait(other, fair=True)
+        released = time.monotonic()
+        lease.release()
+        assert wait.came() - released < 1.0
+        with one.read_write("rw").read(ttl=5), other.read_write("rw").read(ttl=5):
+            assert one.read_write("rw").write(ttl=5).try_acquire() is None
+        with one.multi(["x", "y"], ttl=5), one.semaphore("s", 2, ttl=5), other.semaphore("s", 2, ttl=5):
+            assert other.lock("x").try_acquire() is None
+        assert one.cell("c").set("v", 0) > 0
+        (state,) = one.nodes()
+        assert state.state == "ready"
+    assert not place.sql(
+        "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock'"
+    )
+
+
+@on_postgresql
+def test_a_pooler_and_those_who_are_told_are_served_alike(
+    place: Place, pooler: PgBouncer, connect: Connect
+) -> None:
+    """Of two who wait one asks and one is told, and both get the lock soon."""
+    one = connect(prefix="alike:", retry=SELDOM)
+    other = place.connect(url=place.url(pooler.port), prefix="alike:")
+    direct = connect(prefix="alike:", retry=SELDOM)
+    with other:
+        lease = one.lock("a", ttl=8).acquire()
+        waits = [Wait(other, fair=True), Wait(direct, fair=True)]
+        released = time.monotonic()
+        lease.release()
+        came = [wait.came() for wait in waits]
+        assert came == sorted(came)
+        assert came[-1] - released < 2.0
