@@ -147,6 +147,8 @@ def test_the_command_line_knows_it(connect: Connect) -> None:
     assert doctor.returncode in (0, 1), doctor.stderr
     assert "Traceback" not in doctor.stderr
     assert command("break", "orders:42", "--yes", env=env).returncode == 0
+    done = command("run", "nightly", "--", "true", env=env)
+    assert done.returncode == 0, f"its ttl is more than a session carries: {done.stderr}"
     until(lambda: not lease.held)
 
 

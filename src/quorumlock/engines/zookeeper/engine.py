@@ -70,6 +70,11 @@ class ZookeeperEngine:
         self._abandoned: list[Any] = []
         self._open()
 
+    @property
+    def ttl_most(self) -> float:
+        """The longest ttl that the session carries: the one that was granted, or that will be asked for."""
+        return self._session.ttl_most
+
     def __repr__(self) -> str:
         return f"<ZookeeperEngine {self.labels[0]}>"
 

@@ -117,6 +117,12 @@ class Session:
         self.closing = False
         self.closed = threading.Event()
 
+    @property
+    def ttl_most(self) -> float:
+        """The longest ttl that it carries, as far as is known."""
+        asked = self._theirs._session_timeout / 1000 if self._theirs is not None else self.address.session
+        return SHARE * (self.granted if self.granted is not None else asked)
+
     # The connection.
 
     def start(self) -> KazooClient:
