@@ -4,17 +4,21 @@
 ARGS ?=
 SECONDS ?= 60
 ROUNDS ?= 200
+FAILOVER ?= 300
+SEEDS ?= 2000
 PYTHON_FOLDERS = $(wildcard src tests bench scripts examples)
 RUN = .venv/bin/python
+LINT = $(MAKE) lint
 
-.PHONY: help demo test lint pytest soak chaos spec bench clean demo-environment environment servers
+.PHONY: help demo test lint soak chaos spec bench clean demo-environment environment servers
 .NOTPARALLEL:
 
 help:
 	@echo "make demo    five nodes, three workers, one lock, and things that go wrong"
 	@echo "make test    ruff, mypy and every test"
 	@echo "make lint    ruff and mypy alone"
-	@echo "make soak    one lock, then every kind, among faults for SECONDS=60; ROUNDS=200 of each story of lost memory"
+	@echo "make soak    one lock, then every kind, among faults for SECONDS=60; ROUNDS=200 of each story of lost memory;"
+	@echo "             SEEDS=2000 in the simulator, beyond the thousand of make test"
 	@echo "make chaos   real servers among every fault we know for SECONDS=60; the history is judged"
 	@echo "make spec    TLC checks the models of the protocol, and refutes their mutants (needs Java); ARGS=--large: more"
 	@echo "make bench   measurements against floors and other libraries"
@@ -23,20 +27,20 @@ help:
 demo: demo-environment
 	@$(RUN) -m quorumlock demo $(ARGS)
 
-test: lint servers pytest
+test: environment servers
+	$(RUN) scripts/lanes.py --beside "$(LINT)" $(ARGS)
 
 lint: environment
 	$(RUN) -m ruff check $(PYTHON_FOLDERS)
 	$(RUN) -m ruff format --check $(PYTHON_FOLDERS)
 	$(RUN) -m mypy $(PYTHON_FOLDERS)
 
-pytest: environment
-	$(RUN) scripts/lanes.py $(ARGS)
-
-soak: environment
+soak: environment servers
 	$(RUN) scripts/soak.py --seconds $(SECONDS) $(ARGS)
 	$(RUN) -m scripts.soak_family --seconds $(SECONDS) $(ARGS)
 	$(RUN) -m scripts.stories --rounds $(ROUNDS)
+	$(RUN) -m quorumlock.lab fuzz --start 1000 --seeds $(SEEDS) --jobs 2
+	QUORUMLOCK_FAILOVER_SECONDS=$(FAILOVER) $(RUN) -m pytest -s --timeout 0 -k failover tests/engines
 
 # ARGS=--peers keeps the same sets under other libraries' locks in the same run.
 chaos: environment servers
@@ -51,6 +55,7 @@ bench: environment servers
 	$(RUN) -m bench keep $(ARGS)
 	$(RUN) -m bench handover $(ARGS)
 	$(RUN) -m bench idle $(ARGS)
+	$(RUN) -m bench engines $(ARGS)
 
 clean:
 	rm -rf .venv .bench-envs .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -1,33 +1,51 @@
-"""Runs the tests in three lanes at a time: most of them wait for servers and clocks, and the machine would be idle.
+"""Runs the tests in five lanes at a time: most of them wait for servers and clocks, and the machine would be idle.
 
-The first is for real time: nodes that must answer soon, faults at the right moment. The others are nice to it: one
-of tests that use servers and are patient, and one of those that only compute. With arguments there is one lane, and
-pytest gets them.
+The first is for real time: nodes that must answer soon, faults at the right moment. The others are nice to it:
+those of tests that use servers and are patient, and that of tests which only compute. With arguments there is one
+lane, and pytest gets them.
+
+`--beside COMMAND`, first of all: that, too, at the same time. If it fails, everything ends.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 TESTS = Path(__file__).parent.parent / "tests"
-PATIENT = {"contract", "journal", "observing", "operating", "web"}
-COMPUTING = {"core", "docs", "engines", "guards", "lab", "lab_stories", "sim", "specs", "style", "unit"}
-"""Folders whose tests do not mind if the machine is busy; whatever is new goes to the first lane."""
 
 
-def lanes() -> tuple[list[str], list[str], list[str]]:
-    """Every folder of tests, in one of three lanes."""
-    folders = {path.name for path in TESTS.iterdir() if any(path.glob("**/test_*.py"))}
-    lane = (folders - PATIENT - COMPUTING, folders & PATIENT, folders & COMPUTING)
-    return tuple([f"tests/{name}" for name in sorted(names)] for names in lane)  # type: ignore[return-value]
+class Lane(NamedTuple):
+    """Some folders, and what else pytest is told. Whatever is new goes to the lane without folders, the first."""
+
+    niceness: int
+    folders: frozenset[str]
+    more: Sequence[str] = ()
+
+
+LANES = (
+    Lane(0, frozenset()),
+    Lane(5, frozenset({"contract", "operating", "web"}), ["--served=never"]),
+    Lane(5, frozenset({"contract", "journal", "observing"}), ["--served=only"]),  # on servers of other engines
+    Lane(5, frozenset({"docs", "engines", "guards"})),
+    Lane(10, frozenset({"core", "lab", "lab_stories", "sim", "specs", "style", "unit"})),
+)
+
+
+def arguments_of(lane: Lane) -> list[str]:
+    """For pytest."""
+    there = {path.name for path in TESTS.iterdir() if any(path.glob("**/test_*.py"))}
+    folders = lane.folders & there if lane.folders else there.difference(*(one.folders for one in LANES))
+    return [*(f"tests/{name}" for name in sorted(folders)), *lane.more]
 
 
 def pytest(*arguments: str) -> list[str]:
@@ -35,32 +53,48 @@ def pytest(*arguments: str) -> list[str]:
 
 
 @contextmanager
-def beside(folders: list[str], niceness: int, said: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs the tests of some folders, and ends them if they have not ended by then."""
-    lane = subprocess.Popen(
-        pytest("-q", *folders), stdout=said, stderr=subprocess.STDOUT, preexec_fn=lambda: os.nice(niceness)
-    )
+def started(command: list[str], niceness: int, said: IO[bytes] | None) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs a command, and ends it if it has not ended by then."""
+    errors = None if said is None else subprocess.STDOUT
+    process = subprocess.Popen(command, stdout=said, stderr=errors, preexec_fn=lambda: os.nice(niceness))
     try:
-        yield lane
+        yield process
     finally:
-        if lane.poll() is None:
-            lane.send_signal(signal.SIGINT)  # it ends its servers
-            lane.wait()
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)  # it ends its servers
+            process.wait()
 
 
 def main(arguments: list[str]) -> int:
-    if arguments:
-        return subprocess.run(pytest(*arguments), check=False).returncode
-    real_time, patient, computing = lanes()
-    print(f"here {' '.join(real_time)}; beside it, told at the end: {' '.join(patient + computing)}", flush=True)
-    with tempfile.TemporaryFile() as heard, tempfile.TemporaryFile() as computed:
-        with beside(patient, 5, heard) as second, beside(computing, 10, computed) as third:
-            codes = [subprocess.run(pytest(*real_time), check=False).returncode, second.wait(), third.wait()]
-        for said in (heard, computed):
-            said.seek(0)
-            sys.stdout.flush()
-            sys.stdout.buffer.write(said.read())
-    return max(codes, key=abs)
+    beside: list[str] = []
+    if arguments[:1] == ["--beside"]:
+        beside, arguments = shlex.split(arguments[1]), arguments[2:]
+    commands = [(pytest(*arguments), 0)]
+    if not arguments:
+        commands = [
+            (pytest(*(["-q"] if lane.niceness else []), *arguments_of(lane)), lane.niceness) for lane in LANES
+        ]
+    if beside:
+        commands.append((beside, 10))
+    for command, niceness in commands:
+        print(f"{'beside it, told at the end' if niceness else 'here'}: {shlex.join(command)}", flush=True)
+    with ExitStack() as stack:
+        told = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in commands[1:])]
+        with ExitStack() as running:
+            processes = [
+                running.enter_context(started(command, niceness, said))
+                for (command, niceness), said in zip(commands, told, strict=True)
+            ]
+            while any(process.poll() is None for process in processes):
+                if beside and processes[-1].poll():
+                    break
+                time.sleep(0.2)
+        for said in told:
+            if said is not None:
+                said.seek(0)
+                sys.stdout.flush()
+                sys.stdout.buffer.write(said.read())
+        return max((process.returncode for process in processes), key=abs)
 
 
 if __name__ == "__main__":

@@ -138,7 +138,8 @@ def _engine(urls: str | Sequence[str] | None, clients: Sequence[Any] | None, set
                 f"{scheme}:// keeps the locks by itself: it cannot be one of several nodes. (Several hosts of one "
                 f"store stand in one URL: {scheme}://host1,host2)"
             )
-    source: Any = listed[0] if listed else clients[0] if clients is not None and len(clients) == 1 else None
+    alone = isinstance(clients, Sequence) and len(clients) == 1  # what is no list of clients is refused below
+    source: Any = listed[0] if listed else clients[0] if clients is not None and alone else None
     package = type(source).__module__.partition(".")[0]
     if package == "sqlalchemy":
         from .engines.sql.pools import pooled

@@ -17,9 +17,9 @@ from .core.effects import Steps
 from .core.family import AllOf, AnyOf
 from .core.fleet import Fleet
 from .core.redlock import ALONE, Grant, Kind
-from .core.votes import Tally
+from .core.votes import Cause, Tally
 from .core.waiting import Wish
-from .errors import ConfigurationError, NoQuorum, StaleFence, Unsupported
+from .errors import ConfigurationError, LockHeld, NoQuorum, StaleFence, Unsupported
 from .events import Broken, Bus, Event, NodeQuarantined, logger
 from .keeping import KeeperBase
 from .leasing import LeaseBase
@@ -99,8 +99,14 @@ class LockerBase:
             return ""
         return f"{token()} {who}" if self._settings.identify else anonymous_token()
 
+    def _breaking(self, name: str, fence: int | None, who: str) -> Steps[Tally]:
+        only = 0 if fence is None else options.whole("fence", fence, 1, 2**53)
+        return redlock.break_(self._fleet, options.name(name), self._by(who), only)
+
     def _broken(self, name: str, tally: Tally, who: str) -> None:
         if not redlock.broken(tally):
+            if tally.caused(Cause.CHANGED):
+                raise LockHeld(f"{name!r} was left alone: somebody has got it since ({tally.describe()})", tally)
             raise NoQuorum(f"{name!r} was not broken on a majority: {tally.describe()}", tally)
         by = f"{token().partition('@')[2]} {who}" if self._settings.identify else who
         logger.warning("%r was forced open by %s", name, by)

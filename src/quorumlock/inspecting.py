@@ -75,6 +75,13 @@ class Inspection:
         """Who has it alone; or the first of those who share it."""
         return self.holders[0] if self.holders else None
 
+    @property
+    def fence(self) -> int | None:
+        """Of that hold, for `break_(name, fence=…)`; None: nobody has it, or no majority agrees who."""
+        token = self.holder.token if self.holder and self.state == "held" else None
+        alike = [node.fence for node in self.nodes if (node.says, node.token) == (self.state, token)]
+        return max((fence for fence in alike if fence), default=None) if self.state != "free" else None
+
 
 CLOSED, READERS = "ql:closed", "ql:readers"
 OURS = re.compile(r"(?:r:)?[0-9a-f]{40}(?:@(?P<host>[^:\x00-\x1f]*):(?P<pid>[0-9]{1,10}))?")

@@ -12,7 +12,7 @@ from .core.keeper import DUE_FIRST
 from .core.redlock import Grant
 from .core.requests import Release
 from .core.votes import Tally
-from .errors import ConfigurationError, LeaseClosed, LeaseLost, LossReason, StaleFence
+from .errors import ConfigurationError, LeaseClosed, LeaseLost, LossReason, StaleFence, Unsupported
 from .events import (
     Acquired,
     Confirmed,
@@ -130,6 +130,20 @@ class LeaseBase(Generic[EventT]):
     def tally(self) -> Tally:
         """The votes by which it was acquired."""
         return self._grant.tally
+
+    @property
+    def condition(self) -> Any:
+        """What makes a transaction of the user's own, in the store that keeps the lock, depend on this lease.
+
+        Engines that have none raise Unsupported.
+        """
+        make = getattr(self._locker.engine, "condition", None)
+        if make is None:
+            raise Unsupported(
+                f"the engine {self._locker.engine.name} has no transactions that could depend on a lease: let a "
+                "guard (quorumlock.guards) refuse stale fences where the lease is used"
+            )
+        return make(self)
 
     @property
     def note(self) -> str | None:

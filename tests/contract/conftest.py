@@ -34,6 +34,31 @@ MARKERS = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--served",
+        choices=["only", "never"],
+        help="cases on engines with servers of their own: only these, or none",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    chosen = config.getoption("served", None)
+    if chosen is None:
+        return
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        here = Path(__file__).parent in item.path.parents
+        (left if here and _is_served(item) is (chosen == "never") else kept).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left)
+
+
+def _is_served(item: pytest.Item) -> bool:
+    return hasattr(item, "callspec") and item.callspec.params.get("engine") in SERVED
+
+
 def pytest_configure(config: pytest.Config) -> None:
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
@@ -48,15 +73,20 @@ def served(engine: str) -> Any:
     return import_module(f".ground_{engine}", __package__)
 
 
-def stages(marked: set[str]) -> list[tuple[str, int]]:
-    """Engines and numbers of nodes for a case with these markers."""
+def stages(marked: set[str], side: str) -> list[tuple[str, int]]:
+    """Engines and numbers of nodes for a case with these markers, on one of the fronts.
+
+    One, three and five nodes, and every kind of server, but not each with each: how many there are is the core's
+    concern, and what a server does is its own.
+    """
     first, *others = BINARIES
+    doubles = 3 if "disagreement" in marked else 1
     if "takes_time" in marked:
-        chosen = [(first, 3), ("memory", 3 if "disagreement" in marked else 1), ("sqlite", 1)]
-        chosen += [(engine, 1) for engine in SERVED]
+        chosen = [(first, 3)]
     else:
-        chosen = [(first, 1), (first, 3), (first, 5), *((other, 3) for other in others)]
-        chosen += [("memory", 1), ("memory", 3), ("sqlite", 1), *((engine, 1) for engine in SERVED)]
+        chosen = [(first, 1), *((other, 3) for other in others), (first, 5)]
+        doubles = doubles if side == "threads" else 3
+    chosen += [("memory", doubles), ("sqlite", 1), *((engine, 1) for engine in SERVED)]
     return [
         (engine, count)
         for engine, count in chosen
@@ -71,7 +101,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marked = {mark.name for mark in metafunc.definition.iter_markers()}
     params = []
     for side in ["asyncio"] if "only_asyncio" in marked else ["threads", "asyncio"]:
-        for engine, count in stages(marked):
+        for engine, count in stages(marked, side):
             if engine not in SERVED or served(engine).plays(marked, side):
                 params.append(
                     pytest.param(engine, count, side, marks=_marks(engine), id=f"{side}-{engine}-{count}")

@@ -238,8 +238,8 @@ class LockerOnThreads:
 
         return decorate
 
-    async def break_(self, name: str) -> None:
-        await in_thread(self.inner.break_, name)
+    async def break_(self, name: str, **options: Any) -> None:
+        await in_thread(self.inner.break_, name, **options)
 
     async def inspect(self, name: str) -> quorumlock.Inspection:
         return await in_thread(self.inner.inspect, name)

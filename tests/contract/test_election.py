@@ -64,15 +64,15 @@ async def test_to_resign_is_to_hand_over(stage: Stage) -> None:
 
 @case
 async def test_candidates_lead_in_the_order_they_came(stage: Stage) -> None:
-    ours = await stage.connect()
+    ours = await stage.connect(max_ttl=30)
     led: list[int] = []
 
     async def stand(index: int) -> None:
-        locks = await stage.connect()
-        async with locks.election("e", ttl=1).lead(timeout=30):
+        locks = await stage.connect(max_ttl=30)
+        async with locks.election("e", ttl=20).lead(timeout=30):
             led.append(index)
 
-    async with ours.election("e", ttl=1).lead():
+    async with ours.election("e", ttl=20).lead():
         candidates = []
         for index in range(3):
             candidates.append(asyncio.create_task(stand(index)))

@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from quorumlock import AsyncLease, AsyncLock, AsyncLocker, LeaseLost, LossReason, events
+from quorumlock import (
+    AsyncLease,
+    AsyncLock,
+    AsyncLocker,
+    ConfigurationError,
+    LeaseLost,
+    LockHeld,
+    LossReason,
+    events,
+)
 
 from .stage import Stage, case, held, listen
 
@@ -216,6 +225,57 @@ async def test_a_break_is_told_to_all_who_listen(stage: Stage) -> None:
     broken = [event for event in story if isinstance(event, events.Broken)]
     assert [event.name for event in broken] == ["a", "b"]
     assert all(str(os.getpid()) in event.by for event in broken)
+
+
+@case
+async def test_only_the_hold_that_was_seen_is_broken(stage: Stage) -> None:
+    ours, theirs = await stage.connect(max_ttl=30), await stage.connect(max_ttl=30)
+    first = await held(ours.lock("a", ttl=20))
+    await stage.spread(first)
+    seen = (await theirs.inspect("a")).fence
+    assert seen == first.fence
+    await first.release()
+    await stage.agrees("a", None)
+    assert (await theirs.inspect("a")).fence is None
+    second = await held(ours.lock("a", ttl=20))
+    await stage.spread(second)
+    with pytest.raises(LockHeld, match="left alone"):
+        await theirs.break_("a", fence=seen)
+    await stage.agrees("a", second.token)
+    await second.extend()
+    await theirs.break_("a", fence=(await theirs.inspect("a")).fence)
+    await stage.agrees("a", None)
+    with pytest.raises(LeaseLost):
+        await second.extend()
+    third = await held(ours.lock("a", ttl=20))
+    assert third.fence > second.fence
+    await third.release()
+
+
+@case
+async def test_readers_have_one_fence_and_are_broken_together(stage: Stage) -> None:
+    ours, theirs = await stage.connect(max_ttl=30), await stage.connect(max_ttl=30)
+    readers = [await held(ours.read_write("a").read(ttl=20))]
+    seen = (await theirs.inspect("a")).fence
+    readers.append(await held(theirs.read_write("a").read(ttl=20)))
+    await theirs.break_("a", fence=seen)
+    for reader in readers:
+        with pytest.raises(LeaseLost):
+            await reader.extend()
+    writer = await held(ours.read_write("a").write(ttl=20))
+    await stage.spread(writer)
+    with pytest.raises(LockHeld):
+        await theirs.break_("a", fence=seen)
+    await writer.extend()
+    await writer.release()
+
+
+@case
+async def test_a_fence_to_break_is_a_number(stage: Stage) -> None:
+    locks = await stage.connect()
+    for fence in (0, -1, True, "1", 1.0, 2**53 + 1):
+        with pytest.raises(ConfigurationError, match="fence"):
+            await locks.break_("a", fence=fence)  # type: ignore[arg-type]
 
 
 @case

@@ -45,7 +45,7 @@ async def test_every_key_has_a_ttl_but_the_marker(stage: Stage) -> None:
     gone = await held(locks.lock("b", ttl=1))
     await gone.release()
     await locks.break_("c")
-    expected = {"a", "ql:fence:{a}", "ql:fence:{b}", "ql:fence:{c}", "ql:node"}
+    expected = {"a", "ql:fence:{a}", "ql:fence:{b}", "ql:fence:{c}", "ql:broken:{c}", "ql:node"}
     await everywhere(stage, lambda node: keys(node) == expected)
     for node in nodes(stage):
         assert {key for key in keys(node) if pttl(node, key) == -1} == {"ql:node"}

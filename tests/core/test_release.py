@@ -195,6 +195,17 @@ def test_a_break_goes_to_all_nodes_and_waits_for_all_of_them(count: int) -> None
     assert tally.needed == count // 2 + 1
 
 
+@pytest.mark.parametrize(("fence", "raised"), [(5, 5), (17, 17), (18, 18), (19, 18)])
+def test_a_break_of_one_hold_raises_no_fence_above_what_is_known(fence: int, raised: int) -> None:
+    """Leases that are newer than that one can still be healed."""
+    world = World(3)
+    seen = votes(*[refused(Cause.HELD)._replace(fence=number) for number in (17, 18, 17)])
+    since = Answer(Vote.REFUSED, Cause.CHANGED, 18)
+    tally = world.run(break_(world.fleet, "job", "me", fence), [seen, votes(DONE, since, since)])
+    assert asked(world.effects[1]) == dict.fromkeys(range(3), Break("job", raised, "me", fence))
+    assert not broken(tally)
+
+
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 @pytest.mark.parametrize("failing", [LOST_LINE, UNREACHABLE, SILENT])
 def test_a_break_needs_a_majority_and_not_all_nodes_whoever_answers_first(

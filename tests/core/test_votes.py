@@ -253,7 +253,7 @@ def test_a_fleet_asks_for_another_number_of_votes_where_told() -> None:
 def test_a_cause_either_says_something_about_the_lock_or_that_the_node_was_unable(cause: Cause) -> None:
     tally = Tally(labels(1), 1)
     tally.cast(0, Answer(Vote.GRANTED if cause is Cause.AGREED else Vote.REFUSED, cause))
-    speaks = {Cause.AGREED, Cause.HELD, Cause.ABSENT, Cause.CHANGED}
+    speaks = {Cause.AGREED, Cause.HELD, Cause.ABSENT, Cause.CHANGED, Cause.ENDED}
     assert (cause in UNABLE) is (cause not in speaks)
     assert tally.able is (cause in speaks)
     assert tally.caused(cause) == [0]

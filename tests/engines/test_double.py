@@ -174,7 +174,8 @@ def random_request(rng: random.Random, fences: list[int]) -> Request:
         return Heal(random_leases(rng, fences))
     if kind is Release:
         return Release(name, token)
-    return Break(name, random_fence(rng, fences)) if kind is Break else Look(name)
+    only = rng.choice([0, random_fence(rng, fences)])
+    return Break(name, random_fence(rng, fences), only=only) if kind is Break else Look(name)
 
 
 def random_leases(rng: random.Random, fences: list[int]) -> tuple[Kept, ...]:

@@ -11,7 +11,7 @@ import pytest
 from tests import databases
 from tests.databases import Database, MariaDB, PostgreSQL
 
-from .sql_sides import Side
+from .sql_sides import NO_TLS, Side
 
 SERVERS: dict[str, type[Database]] = {"postgresql": PostgreSQL, "mysql": MariaDB}
 DROP = b"DROP TABLE IF EXISTS quorumlock_guard, other_guard, account, history, settings"
@@ -39,7 +39,7 @@ def empty(store: str, server: Database) -> None:
 
         with (
             closing(
-                pymysql.connect(host="127.0.0.1", port=server.port, user="root", autocommit=True)
+                pymysql.connect(host="127.0.0.1", port=server.port, user="root", autocommit=True, **NO_TLS)
             ) as connection,
             connection.cursor() as cursor,
         ):

@@ -11,6 +11,7 @@ import quorumlock
 from quorumlock import AsyncLease, AsyncLocker, Jitter
 from quorumlock.lab.servers import Server
 from tests.live.attribution import every_answer_is_its_own, nothing_is_left
+from tests.live.tools import eventually_async, lock_keys
 from tests.proxy import Proxy
 
 DELAY = 0.008
@@ -40,6 +41,26 @@ class Bench:
     def late(self, late: bool) -> None:
         for turn, proxy in enumerate(self.proxies):
             proxy.delay = DELAY * (1 + 0.5 * turn) if late else 0.0
+
+    def hold(self) -> None:
+        """What is asked from now on is done, and nobody hears of it."""
+        for proxy in self.proxies:
+            proxy.hold_answers()
+
+    def let_go(self) -> None:
+        for proxy in self.proxies:
+            proxy.let_go()
+
+    def let_go_soon(self) -> None:
+        asyncio.get_running_loop().call_later(DELAY, self.let_go)
+
+    async def reached(self, count: int = 1) -> None:
+        """Comes back when so many locks are on every node."""
+
+        async def there() -> bool:
+            return all([len(await asyncio.to_thread(lock_keys, [node])) >= count for node in self.nodes])
+
+        assert await eventually_async(there)
 
     def unequal_fences(self, name: str) -> None:
         """Makes the nodes grant different fences, so that a confirm round is needed."""

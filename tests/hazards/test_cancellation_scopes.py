@@ -39,10 +39,11 @@ def test_gather_that_is_cancelled_leaves_nothing(bench: Bench) -> None:
     async def main() -> None:
         async with bench.locker() as locks:
             await every_answer_is_its_own(locks, bench.nodes)
-            bench.late(True)
+            bench.hold()
             together = asyncio.gather(*(acquire(locks, next(bench.names)) for _ in range(50)))
-            await asyncio.sleep(DELAY / 2)
+            await bench.reached(50)
             together.cancel()
+            bench.let_go_soon()
             with pytest.raises(asyncio.CancelledError):
                 await together
             await asyncio.sleep(2 * DELAY)  # gather does not wait for the clean-up of the others
@@ -55,7 +56,7 @@ def test_a_task_group_that_fails_leaves_nothing(bench: Bench) -> None:
     """When the group is left, the clean-up of every member is over: its tasks have ended."""
 
     async def fail() -> None:
-        await asyncio.sleep(DELAY / 2)
+        await bench.reached(20)
         for proxy in bench.proxies:  # what they clean up with takes its time
             proxy.hold_requests()
             asyncio.get_running_loop().call_later(0.05, proxy.let_go)
@@ -70,7 +71,7 @@ def test_a_task_group_that_fails_leaves_nothing(bench: Bench) -> None:
     async def main() -> None:
         async with bench.locker() as locks:
             await every_answer_is_its_own(locks, bench.nodes)
-            bench.late(True)
+            bench.hold()
             with pytest.raises(ExceptionGroup) as failed:
                 await crowd(locks)
             assert failed.group_contains(ZeroDivisionError)
@@ -105,9 +106,10 @@ def test_a_loop_that_ends_in_the_middle_leaves_nothing(bench: Bench) -> None:
     async def main() -> None:
         async with bench.locker() as locks:
             await every_answer_is_its_own(locks, bench.nodes)
-            bench.late(True)
+            bench.hold()
             tasks = [asyncio.create_task(acquire(locks, next(bench.names))) for _ in range(5)]
-            await asyncio.sleep(DELAY / 2)
+            await bench.reached(5)
+            bench.let_go_soon()
             for task in tasks:
                 task.cancel()
 
@@ -119,16 +121,65 @@ def test_closing_the_locker_waits_for_the_clean_up(bench: Bench) -> None:
     async def main() -> None:
         locks = bench.new_locker()
         await every_answer_is_its_own(locks, bench.nodes)
-        bench.late(True)
+        bench.hold()
         task = asyncio.create_task(acquire(locks, next(bench.names)))
-        await asyncio.sleep(DELAY / 2)
+        await bench.reached()
         task.cancel()
+        bench.let_go_soon()
         await locks.aclose()
         await asyncio.to_thread(nothing_is_left, bench.nodes)
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(main())
+
+
+def test_a_cancellation_is_one_also_where_the_locker_is_being_closed(bench: Bench) -> None:
+    """Whoever was cancelled in time hears of that, and not that the Locker is closed."""
+
+    async def once(k: int) -> bool:
+        locks = bench.new_locker()
+        await (await acquire(locks, next(bench.names))).release()
+        bench.hold()
+        task = asyncio.create_task(acquire(locks, next(bench.names)))
+        await bench.reached()
+        closing = asyncio.create_task(locks.aclose())
+        for _ in range(k):
+            await asyncio.sleep(0)
+        in_time = task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled() or not in_time, f"at await point {k} of closing: {task.exception()!r}"
+        bench.let_go()
+        await closing
+        for node in bench.nodes:
+            node.command("DEL", *(f"name-{index}" for index in range(16)))  # nobody was left to give it back
+        return in_time
+
+    came = [asyncio.run(once(k)) for k in range(8)]
+    assert came[0]
+    assert not came[-1], "closing took longer than that"
+
+
+def test_an_acquire_that_is_dropped_says_its_release(bench: Bench) -> None:
+    """A coroutine that is closed can await nothing any more."""
+
+    async def main() -> None:
+        async with bench.locker() as locks:
+            await every_answer_is_its_own(locks, bench.nodes)
+            bench.hold()
+            dropped = acquire(locks, next(bench.names))
+            dropped.send(None)
+            await bench.reached()
+            dropped.close()
+            bench.let_go()
+            await asyncio.to_thread(nothing_is_left, bench.nodes)
+            await bench.verdict(locks)
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        asyncio.run(main())
+        gc.collect()
+    assert [str(one.message)[:60] for one in said] == []
 
 
 def test_a_cancelled_acquire_ends_soon_although_a_node_is_silent(bench: Bench) -> None:

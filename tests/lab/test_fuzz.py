@@ -1,4 +1,4 @@
-"""Two thousand seeds over all workloads: nothing is broken that was promised, and enough went wrong to say so."""
+"""A thousand seeds over all workloads: nothing is broken that was promised, and enough went wrong to say so."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pytest
 
 from quorumlock.lab.faults import FAULTS
 from quorumlock.lab.fuzz import CALM, Summary, fuzz
-from quorumlock.lab.run import Options
+from quorumlock.lab.run import Options, simulate
 from quorumlock.lab.workloads import WORKLOADS
 
-SEEDS = 2000
+SEEDS = 1000
 BLOCKS = 10
 
 seen = Summary()
@@ -36,8 +36,15 @@ def test_enough_went_wrong() -> None:
     assert lost > SEEDS / 4, "leases were hardly ever lost"
     # Where an assumption was broken, the promise that rests on it was: the checkers are awake.
     assert {assumption for checker, assumption in seen.excused if checker == "exclusion"} >= {
-        "clock-step", "drift", "deleted", "forced", "unguarded",
+        "drift", "deleted", "forced", "unguarded",
     }  # fmt: skip
     assert seen.writes["fenced-counter writes"] > SEEDS
     assert seen.writes["fenced-counter overwritten"] == 0
     assert seen.writes["guarded-counter overwritten"] > 0, "late writes never did any harm: entering proves nothing"
+
+
+def test_a_clock_that_is_set_does_harm() -> None:
+    """Too seldom for the seeds above to show it for sure: it is looked for."""
+    verdicts = (simulate(seed, Options(fault="node-clock")) for seed in range(SEEDS))
+    excuses = ({(one.checker, one.excuse) for one in verdict.violations} for verdict in verdicts)
+    assert any(("exclusion", "clock-step") in found for found in excuses)

@@ -15,7 +15,7 @@ from quorumlock.lab.servers import Server, Servers
 from tests.proxy import Proxy
 
 from .attribution import every_answer_is_its_own, every_answer_is_its_own_with_threads, nothing_is_left
-from .tools import client_ids, eventually, exists, get, keys
+from .tools import client_ids, eventually, exists, get, keys, lock_keys
 
 pytestmark = pytest.mark.live
 
@@ -202,6 +202,61 @@ def test_connections_that_idled_and_were_closed_do_not_surface(
         lease = locks.lock("a", ttl=1).try_acquire()
         assert lease is not None
         lease.release()
+
+
+def test_a_connection_that_ended_behind_a_late_answer_does_not_surface(
+    make_servers: Make, connect: Connect, put_proxy: Put
+) -> None:
+    """What is read there first is the answer, and not the end."""
+    first, late, last = make_servers(3).servers
+    proxy = put_proxy(late)
+    locks = warmed(connect([first.url, proxy.url, last.url], node_timeout=0.2))
+    assert eventually(lambda: client_ids(late))
+    proxy.hold_answers()
+    lease = locks.lock("a", ttl=1).try_acquire()
+    assert lease is not None
+    lease.release()
+    assert eventually(lambda: not lock_keys([late]))
+    proxy.last_answer = b""
+    proxy.let_go()
+    assert eventually(lambda: proxy.last_answer)
+    time.sleep(0.05)
+    proxy.cut()
+    last.kill()
+    time.sleep(0.21)
+    lease = locks.lock("b", ttl=1).try_acquire()
+    assert lease is not None
+    lease.release()
+
+
+def test_a_connection_that_ended_before_it_was_used_does_not_surface(
+    make_servers: Make, connect: Connect, put_proxy: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was made behind the back of a round that could do without, and nobody has asked for anything since."""
+    first, late, last = make_servers(3).servers
+    proxy = put_proxy(late)
+    locks = warmed(connect([first.url, proxy.url, last.url], node_timeout=0.2))
+    open_ = locks.engine.open
+
+    def slowly(index: int) -> object:
+        time.sleep(0.1 if index == 1 else 0.0)
+        return open_(index)
+
+    monkeypatch.setattr(locks.engine, "open", slowly)
+    proxy.cut()
+    time.sleep(0.21)
+    lines = len(proxy.lines)
+    lease = locks.lock("a", ttl=1).try_acquire()
+    assert lease is not None
+    lease.release()
+    assert eventually(lambda: len(proxy.lines) > lines)
+    time.sleep(0.05)
+    proxy.cut()
+    last.kill()
+    time.sleep(0.21)
+    lease = locks.lock("b", ttl=1).try_acquire()
+    assert lease is not None
+    lease.release()
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.live, pytest.mark.one_kind]
 Connect = Callable[..., quorumlock.Locker]
 Make = Callable[..., Servers]
 
-NAMES = 200_000
+NAMES = 60_000
 FENCE_TTL = 2.0
 HOURS = 3 * 3600.0
 
@@ -83,7 +83,7 @@ class Client:
 
 @pytest.mark.timeout(300)
 def test_fence_keys_come_and_go_and_fences_still_grow(make_servers: Make) -> None:
-    """200,000 names, used by a client whose clock is hours ahead; then some of them by one that is hours behind."""
+    """60,000 names, used by a client whose clock is hours ahead; then some of them by one that is hours behind."""
     server = make_servers(1, "--hz", "100", "--active-expire-effort", "10")[0]
     client = Client(server)
     with closing(client.socket):

@@ -16,7 +16,7 @@ from tests.databases import Database, MariaDB, PostgreSQL, needed
 from .examining import examined, only, troubles
 
 WELL = StoreFacts(
-    NodeState("postgresql:h:1/d", READY, "", None, "postgresql", "15.1", 0.001, 0.1, 0.0),
+    (NodeState("postgresql:h:1/d", READY, "", None, "postgresql", "15.1", 0.001, 0.1, 0.0),),
     node_timeout=0.05,
     cautions=(),
 )
@@ -53,7 +53,7 @@ def test_a_server_that_is_not_there(url: str) -> None:
 
 def test_a_slow_one_and_one_with_another_clock() -> None:
     assert [list(check.judge(WELL)) for check in stores.CHECKS] == [[]] * 4
-    slow = dataclasses.replace(WELL, state=dataclasses.replace(WELL.state, latency=0.2))
+    slow = dataclasses.replace(WELL, states=(dataclasses.replace(WELL.states[0], latency=0.2),))
     assert "200 ms" in next(stores.quick(slow)).says
-    behind = dataclasses.replace(WELL, state=dataclasses.replace(WELL.state, clock_offset=-30.0))
+    behind = dataclasses.replace(WELL, states=(dataclasses.replace(WELL.states[0], clock_offset=-30.0),))
     assert "30.0 s behind" in next(stores.clocks(behind)).says

@@ -162,7 +162,7 @@ CONTRACT = {
     "Cell.update": ["self", "fn", "attempts"],
     "Election.lead": ["self", "timeout"],
     "Election.leader": ["self"],
-    "Locker.break_": ["self", "name"],
+    "Locker.break_": ["self", "name", "fence"],
     "Locker.init_fleet": ["self", "force"],
     "Locker.subscribe": ["self", "callback"],
     "Locker.close": ["self"],
@@ -180,6 +180,7 @@ def test_names_and_parameters_are_the_contract(path: str) -> None:
 def test_a_lease_tells_what_the_contract_names() -> None:
     told_by_lease = {name for name, member in public(Lease).items() if isinstance(member, property)}
     assert told_by_lease == {
+        "condition",
         "name",
         "resource",
         "slot",

@@ -32,7 +32,7 @@ def labels(locker: Any) -> tuple[str, ...]:
     return found
 
 
-@pytest.mark.parametrize("scheme", ["http", "zookeeper", "Redis", "redis+tls", ""])
+@pytest.mark.parametrize("scheme", ["http", "consul", "Redis", "redis+tls", ""])
 def test_an_unknown_scheme_is_answered_with_the_known_ones(connect: Callable[..., Any], scheme: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         connect(f"{scheme}://10.0.0.1")

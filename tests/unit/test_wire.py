@@ -76,7 +76,7 @@ SAID: list[tuple[Request, Script, tuple[object, ...]]] = [
         scripts.HEAL,
         (7, *MORE[1:], BROKEN, "app:ql:broken:{app:x}", 86_400_000, "me", 10_000, 5, "you", 9_000, 8),
     ),
-    (Break("job", 17), scripts.BREAK, (6, *KEYS[1:], BROKEN, READERS, QUEUE, 86_400_000, 120_000, 17, CHANNEL)),
+    (Break("job", 17), scripts.BREAK, (6, *KEYS[1:], BROKEN, READERS, QUEUE, 86_400_000, 120_000, 17, 0, CHANNEL)),
     (Look("job"), scripts.LOOK, (*KEYS, 0)),
     (Acquire("job", "me", 1000, 17, strict=True), scripts.QUEUE, (*QUEUED, "", 0, 0, 1, 50, CHANNEL, 0, 0)),
     (

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .. import options
-from ..core import fleet, looking, redlock
+from ..core import fleet, looking
 from ..core.family import NAMES_MOST, SLOTS_MOST, AllOf, AnyOf
 from ..decorating import ON_BUSY, coroutine_function, naming
 from ..errors import StaleFence
@@ -260,12 +260,15 @@ class AsyncLocker(LockerBase):
         self._runner.refuse_closed()
         return await states_async(self.engine, options.whole("samples", samples, 1, MANY))
 
-    async def break_(self, name: str) -> None:
-        """Forces a lock open on all nodes, whoever holds it, and raises its fence; raises NoQuorum."""
-        tally = await self._run(
-            redlock.break_(self._fleet, options.name(name), self._by(AsyncLock._running_name()))
-        )
-        self._broken(name, tally, AsyncLock._running_name())
+    async def break_(self, name: str, *, fence: int | None = None) -> None:
+        """Forces a lock open on all nodes, whoever holds it, and raises its fence; raises NoQuorum.
+
+        `fence`: only while it is the hold with that fence, as `inspect` tells it; if somebody has got the lock
+        since, that is LockHeld, and the lock is left alone.
+        """
+        who = AsyncLock._running_name()
+        tally = await self._run(self._breaking(name, fence, who))
+        self._broken(name, tally, who)
 
     async def init_fleet(self, force: bool = False) -> float:
         """Makes a new fleet ready at once; without it, new nodes grant nothing for one `max_ttl`.

@@ -28,6 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from ..errors import LockHeld
     from .settings import connect
 
     with connect(arguments) as locks:
@@ -47,10 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
                 return EX_NOT_DONE
             if input(f"{name} is {found.state} ({holders}). Break it? [y/N] ").strip().lower() not in ("y", "yes"):
                 return EX_NOT_DONE
-            if [one.fence for one in locks.inspect(arguments.name).holders] != [one.fence for one in found.holders]:
-                complain(f"{name} has changed hands meanwhile: it was left alone")
-                return EX_NOT_DONE
-        locks.break_(arguments.name)
+        try:
+            locks.break_(arguments.name, fence=None if arguments.yes else found.fence)
+        except LockHeld:
+            complain(f"{name} has changed hands meanwhile: it was left alone")
+            return EX_NOT_DONE
     if arguments.json:
         print_json({"broken": True, "was": as_json(found)})
     else:

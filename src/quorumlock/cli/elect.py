@@ -31,9 +31,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ttl",
         type=seconds,
-        default=30.0,
         metavar="S",
-        help="how long one that dies still leads (default: 30)",
+        help="how long one that dies still leads (default: 30, or what the engine allows)",
     )
     parser.add_argument("--note", metavar="TEXT", help="shown to whoever asks who leads")
     running.add_losing_options(parser)

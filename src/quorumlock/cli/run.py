@@ -29,6 +29,7 @@ from .parsing import add_fleet_options, add_verbose, seconds, slots, whole
 if TYPE_CHECKING:
     from quorumlock import Lease, Locker
 
+TTL = 30.0
 USAGE = "quorumlock run NAME [options] -- COMMAND [ARGUMENT ...]\n       quorumlock run NAME [options] -c TEXT"
 
 EPILOG = """\
@@ -79,9 +80,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     lock.add_argument(
         "--ttl",
         type=seconds,
-        default=30.0,
         metavar="S",
-        help="it is renewed while the command runs, and outlives a machine that dies by so much (default: 30)",
+        help="it is renewed while the command runs, and outlives a machine that dies by so much (default: 30, or "
+        "what the engine allows)",
     )
     lock.add_argument(
         "--max-hold",
@@ -138,15 +139,18 @@ def _run(arguments: argparse.Namespace, told: dict[str, Any]) -> int:
     command = _command(arguments, told)
     if isinstance(command, int):
         return command
-    grace = arguments.ttl / 4 if arguments.kill_after is None else arguments.kill_after
-    if grace > arguments.ttl / 2:
-        return _not_run(told, EX_USAGE, f"--kill-after {grace:g} must be at most half of --ttl {arguments.ttl:g}")
     leash = Leash()  # first: from here on there are threads
     job = Job(leash, command)
     try:
         from .settings import connect
 
         with connect(arguments) as locks, _interruptible():
+            if arguments.ttl is None:
+                arguments.ttl = min(TTL, getattr(locks.engine, "ttl_most", TTL))
+            ttl = arguments.ttl
+            grace = ttl / 4 if arguments.kill_after is None else arguments.kill_after
+            if grace > ttl / 2:
+                return _not_run(told, EX_USAGE, f"--kill-after {grace:g} must be at most half of --ttl {ttl:g}")
             return _hold(locks, arguments, job, grace, told)
     except Interrupted as interrupted:
         return 128 + interrupted.number

@@ -306,8 +306,10 @@ def release(
     return heard
 
 
-def break_(fleet: Fleet, name: str, by: str = "") -> Steps[Tally]:
+def break_(fleet: Fleet, name: str, by: str = "", only: int = 0) -> Steps[Tally]:
     """Deletes the lock on all nodes, whoever holds it, and raises its fence by one.
+
+    With `only`, a fence, nodes that have granted it with a higher one since are left as they are.
 
     Nodes are looked at first: one that has forgotten the lock must learn its fence, to tell a healing of the broken
     lease, which may be under way, from one of a later lease.
@@ -317,7 +319,8 @@ def break_(fleet: Fleet, name: str, by: str = "") -> Steps[Tally]:
     yield Round(fleet.to_all(Look(name)), seen, fleet.node_timeout, Route(), everyone=True)
     known = max((answer.fence for answer in seen.answers if answer is not None), default=0)
     tally = Tally(fleet.nodes, fleet.majority, any_answer=True, patient=True)
-    yield Round(fleet.to_all(Break(name, known, by)), tally, fleet.node_timeout, Route(), everyone=True)
+    request = Break(name, min(known, only or known), by, only)
+    yield Round(fleet.to_all(request), tally, fleet.node_timeout, Route(), everyone=True)
     return tally
 
 

@@ -119,9 +119,12 @@ def judged(
     unsure = sum(node in on_probation for node in granted)
     if len(granted) - unsure >= tally.needed if on_probation else tally.won:
         return Extension(tally, valid_until=until)
-    gone = len(tally.caused(Cause.HELD) + tally.caused(Cause.ABSENT) + tally.caused(Cause.OTHER_KIND))
+    ended = tally.caused(Cause.ENDED)
+    gone = len(tally.caused(Cause.HELD) + tally.caused(Cause.ABSENT) + tally.caused(Cause.OTHER_KIND) + ended)
     left = len(fleet.nodes) - gone - unsure
     if left < fleet.majority:
+        if ended:
+            return Extension(tally, reason=LossReason.SESSION_ENDED)
         # By our clock it had time left: if nobody has it now, somebody forced it open.
         return Extension(tally, reason=LossReason.TAKEN if tally.caused(Cause.HELD) else LossReason.BROKEN)
     closed = sum(_closed_until(answer, now) >= before for answer in tally.answers)

@@ -158,12 +158,14 @@ class Leave(NamedTuple):
 class Break(NamedTuple):
     """Delete the lock whoever holds it, and raise the fence: above its own, and above `fence`.
 
-    `by`: a token of whoever wants that, for the journal.
+    `by`: a token of whoever wants that, for the journal. `only`: leave it alone where it was granted with a higher
+    fence than that; 0: whoever holds it.
     """
 
     name: str
     fence: int = 0
     by: str = ""
+    only: int = 0
 
 
 class Look(NamedTuple):

@@ -23,6 +23,7 @@ class Cause(enum.Enum):
     HELD = "says it is held"
     ABSENT = "does not have the lock"
     CHANGED = "has granted it again since"
+    ENDED = "has ended the session of this client"
     QUARANTINE = "is in quarantine"
     FORGOTTEN = "has forgotten the lock, and is in quarantine"
     MISFIT = "does not fit this client"

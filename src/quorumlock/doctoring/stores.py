@@ -16,58 +16,65 @@ FAR = 1.0
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """One store."""
+    """One store, which may have several servers."""
 
-    state: NodeState
+    states: tuple[NodeState, ...]
     node_timeout: float
     cautions: tuple[tuple[str, str], ...]
     """What it is set up to do that locks do not go well with, each with a remedy."""
 
 
 def gather(locks: Any) -> StoreFacts:
-    (state,) = locks.nodes(samples=SAMPLES)
+    states = locks.nodes(samples=SAMPLES)
     ask = getattr(locks.engine, "cautions", None)
-    cautions = tuple(ask()) if ask is not None and state.state == READY else ()
-    return StoreFacts(state, locks._settings.node_timeout, cautions)
+    cautions = tuple(ask()) if ask is not None and all(state.state == READY for state in states) else ()
+    return StoreFacts(states, locks._settings.node_timeout, cautions)
 
 
 def usable(store: StoreFacts) -> Iterator[Trouble]:
-    if store.state.state != READY:
-        yield Trouble(
-            ERROR, store.state.node, f"cannot be used: {store.state.detail}", "correct the URL, or the server"
-        )
+    for state in store.states:
+        if state.state != READY:
+            yield Trouble(ERROR, state.node, f"cannot be used: {state.detail}", "correct the URL, or the server")
 
 
 def quick(store: StoreFacts) -> Iterator[Trouble]:
-    latency = store.state.latency
-    if latency is not None and latency > store.node_timeout:
-        yield Trouble(
-            WARNING,
-            store.state.node,
-            f"takes {latency * 1000:.0f} ms to answer, more than node_timeout ({store.node_timeout * 1000:.0f} ms)",
-            "raise node_timeout, or bring the server nearer",
-        )
+    most = store.node_timeout
+    for state in store.states:
+        if state.latency is not None and state.latency > most:
+            yield Trouble(
+                WARNING,
+                state.node,
+                f"takes {state.latency * 1000:.0f} ms to answer, more than node_timeout ({most * 1000:.0f} ms)",
+                "raise node_timeout, or bring the server nearer",
+            )
 
 
 def clocks(store: StoreFacts) -> Iterator[Trouble]:
-    offset = store.state.clock_offset
-    if offset is not None and abs(offset) > FAR:
-        yield Trouble(
-            WARNING,
-            store.state.node,
-            f"has a clock that is {abs(offset):.1f} s {'ahead' if offset > 0 else 'behind'}",
-            "keep clocks with NTP; a clock that is set in one step ends leases early, or late",
-        )
+    for state in store.states:
+        offset = state.clock_offset
+        if offset is not None and abs(offset) > FAR:
+            yield Trouble(
+                WARNING,
+                state.node,
+                f"has a clock that is {abs(offset):.1f} s {'ahead' if offset > 0 else 'behind'}",
+                "keep clocks with NTP; a clock that is set in one step ends leases early, or late",
+            )
 
 
 def durable(store: StoreFacts) -> Iterator[Trouble]:
     for says, remedy in store.cautions:
-        yield Trouble(WARNING, store.state.node, says, remedy)
+        yield Trouble(WARNING, store.states[0].node, says, remedy)
 
 
 CHECKS = (
     Check("store", usable, "it answers"),
-    Check("latency", quick, "it answers within node_timeout", lambda store: [store.state.latency is not None]),
-    Check("clock", clocks, "its clock is like ours", lambda store: [store.state.clock_offset is not None]),
-    Check("set-up", durable, "nothing speaks against it", lambda store: [store.state.state == READY]),
+    Check("latency", quick, "it answers within node_timeout", lambda store: _seen(store, "latency")),
+    Check("clock", clocks, "its clock is like ours", lambda store: _seen(store, "clock_offset")),
+    Check(
+        "set-up", durable, "nothing speaks against it", lambda store: [one.state == READY for one in store.states]
+    ),
 )
+
+
+def _seen(store: StoreFacts, what: str) -> list[bool]:
+    return [getattr(state, what) is not None for state in store.states]

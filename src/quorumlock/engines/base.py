@@ -126,6 +126,14 @@ class Announcer(Store, Protocol):
         """
 
 
+@runtime_checkable
+class Restless(Store, Protocol):
+    """A store whose clock may be moved: those who wait are to look at it then."""
+
+    def meet(self, room: Room) -> None:
+        """Stirs this room whenever it is, for as long as anybody has it."""
+
+
 class WireEngine(Engine, Protocol):
     """Nodes, and ways to them."""
 

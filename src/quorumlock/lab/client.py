@@ -122,6 +122,9 @@ class SimKeeper(KeeperBase):
         if self.roster.add(hold):
             self._set_timer()
 
+    def forget(self) -> None:
+        """There is no thread that a forked child would have to do without."""
+
     def charges(self) -> list[Hold]:
         return self.roster.charges()  # type: ignore[return-value]
 

@@ -23,7 +23,7 @@ from ..engines.base import Engine, LoopStore, Store, WireEngine
 from ..errors import ConfigurationError
 from ..events import Bus
 from .aio_boards import CLOSING_WAIT, Board, LoopStoreBoard, Started, StoreBoard
-from .base import Watch, advance, ended
+from .base import Watch, abandon, advance, ended
 
 T = TypeVar("T")
 
@@ -75,10 +75,8 @@ class AioRunner:
                 if ended(steps):
                     raise
                 return await self._clean_up(steps, cancelled)
-            except GeneratorExit as closing:
-                # Nothing can be awaited any more: what can be sent is sent, and that is all.
-                if not ended(steps) and not self._closed:
-                    self._start(advance(steps, closing))
+            except GeneratorExit:
+                self._drop(steps)
                 raise
             except BaseException as caught:
                 if ended(steps):
@@ -133,8 +131,9 @@ class AioRunner:
 
     async def _clean_up(self, steps: Steps[T], cancelled: BaseException) -> T:
         effect = advance(steps, cancelled)  # raises `cancelled` again where there is nothing to clean up
-        if self._closed:
-            advance(steps, cancelled)  # no connection is left to clean up with: it ends by its ttl
+        if self._closed:  # no connection is left to clean up with: it ends by its ttl
+            abandon(steps, cancelled)
+            raise cancelled
         started = self._start(effect)
         task = asyncio.get_running_loop().create_task(self._finish(steps, started))
         self._cleaning.add(task)
@@ -149,6 +148,19 @@ class AioRunner:
             finally:
                 pending.end()
         return await self.run(steps)
+
+    def _drop(self, steps: Steps[Any]) -> None:
+        """Nothing can be awaited any more: what can be sent is sent, and that is all.
+
+        It is told as a cancellation. A GeneratorExit would close the procedures inside, which yield then.
+        """
+        gone = asyncio.CancelledError()
+        with suppress(StopIteration, asyncio.CancelledError):
+            if not ended(steps):
+                effect = advance(steps, gone)
+                if not self._closed and asyncio._get_running_loop() is not None:
+                    self._start(effect)
+        abandon(steps, gone)
 
     def _start(self, effect: Effect) -> tuple[Started, asyncio.Future[None]] | None:
         """Starts a clean-up round so that it is on its way whatever happens to its task."""

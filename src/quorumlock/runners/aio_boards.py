@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core.effects import Round
 from ..core.room import Room
-from ..engines.base import Announcer, Link, LoopStore, Store, WireEngine
+from ..engines.base import Announcer, Link, LoopStore, Restless, Store, WireEngine
 from . import board
 from .base import Watch, not_made
 
@@ -196,6 +196,8 @@ class StoreBoard:
         self._thread: ThreadPoolExecutor | None = None
         self.room = new_room()
         self.room.deaf = not isinstance(store, Announcer)
+        if isinstance(store, Restless):
+            store.meet(self.room)
 
     def listen(self, done: Callable[[], None]) -> None:
         """Lets the store announce to the room."""

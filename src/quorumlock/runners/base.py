@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from ..core.effects import Effect, Steps
@@ -27,6 +28,13 @@ def advance(steps: Steps[T], error: BaseException | None) -> Effect:
 def ended(steps: Steps[T]) -> bool:
     """Has the procedure returned or raised? Only then may what it raised leave the runner."""
     return inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED
+
+
+def abandon(steps: Steps[T], error: BaseException) -> None:
+    """Ends a procedure for which nothing can be done any more: whatever it asks for meets this error."""
+    while not ended(steps):
+        with suppress(StopIteration, type(error)):
+            steps.throw(error)
 
 
 def reason(error: Exception) -> str:

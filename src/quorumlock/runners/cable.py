@@ -25,6 +25,7 @@ from .base import Watch, not_made
 
 READ_SIZE = 8192
 CLOGGED_AFTER = 0.1
+LONG_AGO = float("-inf")
 """Seconds in which a socket takes nothing more."""
 
 
@@ -262,17 +263,18 @@ class Cable:
             self._drop(strand, Cause.DISCONNECTED, str(error))
         strand.fragile = False
 
-    def _read(self, strand: Strand, patience: float = 0.0) -> None:
-        """Reads what is there, or what comes within `patience` seconds."""
+    def _read(self, strand: Strand, patience: float = 0.0) -> bool:
+        """Reads what is there, or what comes within `patience` seconds; there may be more if that was anything."""
         try:
             heard = strand.read(patience)
         except Exception as error:  # a broken connection, or whatever a server may send
             self._drop(strand, Cause.DISCONNECTED, str(error))
-            return
+            return False
         if heard:
             strand.read_at = self._clock()
             if self._watch.failing:
                 self._watch.answered(strand.node)
+        return heard
 
     def _refresh(self, now: float) -> None:
         """Looks at every strand that was not read for a while."""
@@ -282,7 +284,8 @@ class Cable:
 
     def _looked_after(self, strand: Strand, now: float) -> Strand | None:
         """A strand that was not read for a while: closed meanwhile, answered late, or still silent?"""
-        self._read(strand)
+        while self._read(strand):  # behind a late answer there may be the end
+            pass
         if strand.link.overfull:
             self._drop(strand, Cause.SILENT, "too many answers owed")
             self._watch.failed(strand.node, Cause.SILENT.value)  # or it would be connected to at once
@@ -333,7 +336,8 @@ class Cable:
                 self._opening.pop(node, None)
                 self._opened.popleft()
                 continue
-            strand = Strand(node, made, self._engine.new_link(node), now)
+            # One that has lain here may have ended meanwhile: it is looked at before it is used.
+            strand = Strand(node, made, self._engine.new_link(node), LONG_AGO if round_ is None else now)
             self._opening.pop(node, None)
             self._strands[node] = strand
             self._opened.popleft()

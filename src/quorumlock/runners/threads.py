@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 
 from ..core.effects import Listen, Round, Sleep, Steps, Wait
 from ..core.room import Room
-from ..engines.base import Announcer, Engine, Store, WireEngine
+from ..engines.base import Announcer, Engine, Restless, Store, WireEngine
 from ..errors import ConfigurationError
 from ..events import Bus
 from .base import advance, ended
@@ -100,7 +100,12 @@ class StoreRunner(ThreadRunner):
     def __init__(self, store: Store) -> None:
         super().__init__()
         self._store = store
-        self.room.deaf = not isinstance(store, Announcer)
+        self._furnish()
+
+    def _furnish(self) -> None:
+        self.room.deaf = not isinstance(self._store, Announcer)
+        if isinstance(self._store, Restless):
+            self._store.meet(self.room)
 
     def perform(self, round_: Round) -> None:
         try:
@@ -120,9 +125,9 @@ class StoreRunner(ThreadRunner):
         self.room.stir()
 
     def forget(self) -> None:
-        deaf, self.room = self.room.deaf, new_room()
-        self.room.deaf = deaf
+        self.room = new_room()
         self._store.forget()
+        self._furnish()
 
 
 def new_room() -> Room:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from .. import options
-from ..core import fleet, looking, redlock
+from ..core import fleet, looking
 from ..core.family import NAMES_MOST, SLOTS_MOST, AllOf, AnyOf
 from ..decorating import ON_BUSY, naming, plain_function
 from ..errors import StaleFence
@@ -270,10 +270,15 @@ class Locker(LockerBase):
         self._runner.refuse_closed()
         return states(self.engine, options.whole("samples", samples, 1, MANY))
 
-    def break_(self, name: str) -> None:
-        """Forces a lock open on all nodes, whoever holds it, and raises its fence; raises NoQuorum."""
-        tally = self._run(redlock.break_(self._fleet, options.name(name), self._by(Lock._running_name())))
-        self._broken(name, tally, Lock._running_name())
+    def break_(self, name: str, *, fence: int | None = None) -> None:
+        """Forces a lock open on all nodes, whoever holds it, and raises its fence; raises NoQuorum.
+
+        `fence`: only while it is the hold with that fence, as `inspect` tells it; if somebody has got the lock
+        since, that is LockHeld, and the lock is left alone.
+        """
+        who = Lock._running_name()
+        tally = self._run(self._breaking(name, fence, who))
+        self._broken(name, tally, who)
 
     def init_fleet(self, force: bool = False) -> float:
         """Makes a new fleet ready at once; without it, new nodes grant nothing for one `max_ttl`.

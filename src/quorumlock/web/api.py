@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .. import ConfigurationError, LockError, __version__
+from .. import ConfigurationError, Inspection, LockError, LockHeld, __version__
 from . import timeline, view
 from .answers import Refusal, answer, json_body
 from .board import LOST
@@ -46,6 +46,8 @@ EVENTS = (
     Whole("after", "only events with a greater id", 0, 0, 10**15),
     Whole("limit", "at most so many, the newest", 100, 1, 10_000),
 )
+
+ANOTHER = "by now somebody else holds it: look again"
 
 log = logging.getLogger("quorumlock.web")
 
@@ -109,7 +111,7 @@ class Api:
         """One lock, asked of every node now, with what is known of its past."""
         name = read(LOCK, request.query_params)["name"]
         board = await self._sampler.fresh()
-        found = await self._looked_at(name)
+        found = view.lock(await self._inspected(name))
         events = [event for event in board.events if event["name"] == name]
         told = {
             **_heading(board),
@@ -147,7 +149,8 @@ class Api:
             raise Refusal(400, 'the body must be {"name": …, "fence": …}')
         if fence is not None and (not isinstance(fence, int) or isinstance(fence, bool)):
             raise Refusal(400, "fence must be what was seen: an integer, 0 for nobody, null for who has none")
-        found = await self._looked_at(name)
+        seen = await self._inspected(name)
+        found = view.lock(seen)
         if found["state"] == "free":
             return answer({"broken": False, "was": found})
         must_be_seen(said, found)
@@ -156,8 +159,11 @@ class Api:
         board = self._sampler.board
 
         def work() -> None:
-            must_be_seen(said, view.lock(self._sampler.source.inspect(name)))  # as late as it can be
-            self._sampler.source.break_(name, journalled=board.kept)
+            only = seen.fence if "fence" in said else None
+            try:
+                self._sampler.source.break_(name, fence=only, journalled=board.kept)
+            except LockHeld:
+                raise Refusal(409, ANOTHER) from None
 
         try:
             with board.breaking(name, found["holders"][0]["fence"] if found["holders"] else None, by):
@@ -171,9 +177,9 @@ class Api:
         self._sampler.hurry()
         return answer({"broken": True, "was": found})
 
-    async def _looked_at(self, name: str) -> view.Json:
+    async def _inspected(self, name: str) -> Inspection:
         async with self._looks:
-            return view.lock(await self._done("dashboard", lambda: self._sampler.source.inspect(name)))
+            return await self._done("dashboard", lambda: self._sampler.source.inspect(name))
 
     async def _done(self, who: str, work: Callable[[], T]) -> T:
         """Asks the fleet for something; what goes wrong there is no mistake of ours."""
@@ -188,7 +194,7 @@ class Api:
 def must_be_seen(said: view.Json, found: view.Json) -> None:
     """Whoever says which hold was seen breaks no other."""
     if "fence" in said and said["fence"] not in ([holder["fence"] for holder in found["holders"]] or [0]):
-        raise Refusal(409, "by now somebody else holds it: look again")
+        raise Refusal(409, ANOTHER)
 
 
 def _heading(board: Any) -> dict[str, Any]:

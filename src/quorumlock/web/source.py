@@ -47,9 +47,9 @@ class Source:
         found: Inspection = self._locker.inspect(name)
         return found
 
-    def break_(self, name: str, *, journalled: bool) -> None:
+    def break_(self, name: str, *, fence: int | None, journalled: bool) -> None:
         """`journalled`: have it written down. Where nobody else writes, one entry alone would be no journal."""
-        (self._breaker if journalled else self._locker).break_(name)
+        (self._breaker if journalled else self._locker).break_(name, fence=fence)
 
     def _read(self) -> tuple[list[Any], bool]:
         entries: list[Any] = []

@@ -89,6 +89,20 @@ def closing_does_not_wait() -> None:
     rewrite(AioRunner.close, ("await asyncio.sleep(0)", "pass"))
 
 
+@canary("test_cancellation_scopes::test_a_cancellation_is_one_also_where_the_locker_is_being_closed")
+def a_cancellation_is_lost_in_a_closed_locker() -> None:
+    """A procedure that answers a cancellation twice is left in the middle, and another error comes instead."""
+    rewrite(
+        AioRunner._clean_up, ("abandon(steps, cancelled)\n        raise cancelled", "advance(steps, cancelled)")
+    )
+
+
+@canary("test_cancellation_scopes::test_an_acquire_that_is_dropped_says_its_release")
+def a_dropped_acquire_says_nothing() -> None:
+    """An acquire whose coroutine is closed does not say that its lock is not wanted."""
+    rewrite(AioRunner._drop, ("self._start(effect)", "pass"))
+
+
 @canary("test_cancellation_scopes::test_closing_in_the_midst_of_connecting_leaves_no_connection")
 def a_connection_is_lost_on_its_way() -> None:
     """A connection that was made for a Locker which is closed meanwhile is nobody's, and stays open."""

@@ -107,6 +107,10 @@ class MemoryEngine:
             if node.on_quarantine is not None:
                 node.on_quarantine(node.label, left)
 
+    def meet(self, room: Room) -> None:
+        """Stirs this room when the clock jumps, or a lock is lost on purpose."""
+        self._world.meet(room)
+
     def listen(self, room: Room, done: Callable[[], None]) -> None:
         """Lets the nodes announce to this room."""
         self._world.listen(self._wire.channel + room.id, room)

@@ -300,9 +300,11 @@ class Family(Locks):
         holder = self._text(lock)
         if holder is None and self._get(lock) is not None:
             return [OTHER_KIND]
+        fence_ttl_ms, broken_ttl_ms, known, only, channel, *by, _ = argv
+        if 0 < int(only) < (stored := self._fence(fence_key)):
+            return [ABSENT] if holder is None else [CHANGED, stored]
         self._data.pop(lock, None)
         self._data.pop(readers_key, None)
-        fence_ttl_ms, broken_ttl_ms, known, channel, *by, _ = argv
         if holder is not None:
             self._note_broken(lock, self._fence(fence_key), b"".join(by), holder)
         fence = max(self._fence(fence_key), int(known)) + 1

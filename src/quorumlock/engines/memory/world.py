@@ -79,6 +79,7 @@ class World:
             server.on_publish = functools.partial(self._publish, index)
         self._rooms: weakref.WeakValueDictionary[bytes, Room] = weakref.WeakValueDictionary()
         """By channel."""
+        self._met: weakref.WeakSet[Room] = weakref.WeakSet()
         self._announcements: list[tuple[Room, int, str]] = []
         self._members: weakref.WeakSet[object] = weakref.WeakSet()
         self._keepers: list[tuple[str, weakref.ref[Keeper]]] = []
@@ -117,6 +118,11 @@ class World:
         for node in range(len(self.servers)):
             room.ears.add(node)
 
+    def meet(self, room: Room) -> None:
+        """Stirs this room, too, although nothing is announced to it."""
+        with self._mutex:
+            self._met.add(room)
+
     def _publish(self, node: int, channel: bytes, message: bytes) -> int:
         room = self._rooms.get(channel)
         if room is None:
@@ -146,7 +152,9 @@ class World:
 
     def _stir(self) -> None:
         """Whoever waits looks again: what it waits for may have changed without anybody's telling."""
-        for room in list(self._rooms.values()):
+        with self._mutex:
+            rooms = {*self._rooms.values(), *self._met}
+        for room in rooms:
             room.stir()
 
     def _all_keepers(self) -> list[tuple[str, Keeper]]:

@@ -76,12 +76,8 @@ class PostgresqlEngine(SqlEngine):
         return self._pooled
 
     def listen(self, room: Room, done: Callable[[], None]) -> None:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            self._thread_ears.listen(room, done)
-        else:
-            self._loop_ears.listen(room, done)
+        # Who blocks a thread may do so in an event loop, where a task that listens would not run.
+        (self._loop_ears if room.ordered else self._thread_ears).listen(room, done)
 
     def close(self) -> None:
         self._thread_ears.close()

@@ -305,6 +305,7 @@ class Wire:
             self._fence_ttl_ms,
             self._broken_ttl_ms,
             ask.fence,
+            ask.only,
             self.channel,
             *((ask.by,) if self._journal else ()),
             b"",

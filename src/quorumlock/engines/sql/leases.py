@@ -177,7 +177,11 @@ class Leases:
         return (yield from self._changed(self._prefix + request.name, decide, ""))
 
     def break_(self, request: Break) -> Visit[Answer]:
-        return (yield from self._changed(self._prefix + request.name, lambda lock: lock.break_(request.fence), ""))
+        return (
+            yield from self._changed(
+                self._prefix + request.name, lambda lock: lock.break_(request.fence, request.only), ""
+            )
+        )
 
     def look(self, request: Look) -> Visit[Answer]:
         (row,) = yield from self._rows.read([self._prefix + request.name])

@@ -236,9 +236,11 @@ class Lock:
             self.leave(ticket)
         return self.share(reader, ttl_ms)
 
-    def break_(self, above: int) -> Answer:
+    def break_(self, above: int, only: int = 0) -> Answer:
         if not self.token:
             return ABSENT
+        if 0 < only < self.fence:
+            return CHANGED
         self._free()
         self.version = max(self.version, above)
         self.fence = self.version + 1

@@ -313,6 +313,9 @@ class Leases:
         if self._is_free(name):
             return ABSENT
         fence = self._fences.begin()
+        if request.only and (row := self._find(name)) is not None and row.fence > request.only:
+            self._cursor.execute("ROLLBACK")
+            return Answer(REFUSED, Cause.CHANGED, row.fence)
         if self._journal is not None:
             self._journal.broken(name, request.by)
         self._cursor.execute("DELETE FROM leases WHERE name = ?", (name,))

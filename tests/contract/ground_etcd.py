@@ -1,0 +1,95 @@
+"""The contract on etcd: a server of the session's own, emptied for each case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from quorumlock import AsyncLocker
+from quorumlock.engines.etcd.locks import about, read_about
+from quorumlock.engines.etcd.words import Kv
+from tests import etcd_servers
+from tests.etcd_servers import EtcdServer, b64
+
+from .grounds import ALL, SOMEBODY
+
+ROOT = "quorumlock/"
+
+
+def missing() -> list[str]:
+    return etcd_servers.missing()
+
+
+def plays(marked: set[str], side: str) -> bool:
+    """What takes time takes longer here, where the shortest lease is a second: it is played once."""
+    return "takes_time" not in marked or side == "asyncio"
+
+
+@contextmanager
+def servers() -> Iterator[EtcdServer]:
+    with EtcdServer() as server:
+        yield server
+
+
+def ground(server: EtcdServer) -> EtcdGround:
+    return EtcdGround(server)
+
+
+class EtcdGround:
+    """One cluster of one member. What is left of a lock is known to the second."""
+
+    count = 1
+    announces = True
+
+    def __init__(self, server: EtcdServer) -> None:
+        self._server = server
+        self.urls = [server.url]
+        server.empty()
+
+    async def prepare(self, locker: AsyncLocker) -> None:
+        """There is nothing to do."""
+
+    def holders(self, name: str) -> list[str | None]:
+        hold, _, readers, _ = self._look(name)
+        return [hold.value.decode() if hold else "ql:readers" if readers else None]
+
+    def left_ms(self, name: str) -> list[int]:
+        hold, card, readers, _ = self._look(name)
+        held = hold or readers
+        if held is None:
+            return [-2]
+        told = self._server.ask("/v3/lease/timetolive", {"ID": str(held.lease)})
+        about_it = card if hold else readers
+        ttl_ms = read_about(about_it.value)[1] if about_it else 10**9
+        return [min(ttl_ms, 1000 * (int(told.get("TTL", 0)) + 1))]
+
+    def fences(self, name: str) -> list[int]:
+        hold, _, _, revision = self._look(name)
+        return [hold.created if hold else revision]
+
+    def delete(self, name: str, nodes: slice = ALL) -> None:
+        if range(self.count)[nodes]:
+            start = f"{ROOT}lock/{name}\0"
+            self._server.ask("/v3/kv/deleterange", {"key": b64(start), "range_end": b64(start[:-1] + "\1")})
+
+    def take(self, name: str, ttl_ms: int, nodes: slice = ALL) -> None:
+        if range(self.count)[nodes]:
+            lease = self._server.ask("/v3/lease/grant", {"TTL": str(-(-ttl_ms // 1000))})["ID"]
+            for key, value in (
+                (f"lock/{name}\0h", SOMEBODY.encode()),
+                (f"card/{name}", about("", ttl_ms, 0, 0, "")),
+            ):
+                self._server.ask("/v3/kv/put", {"key": b64(ROOT + key), "value": b64(value), "lease": lease})
+
+    def _look(self, name: str) -> tuple[Kv | None, Kv | None, Kv | None, int]:
+        found: list[Any] = []
+        revision = 0
+        for start, end in (
+            (f"lock/{name}\0h", ""), (f"card/{name}", ""), (f"lock/{name}\0r", f"lock/{name}\0s")
+        ):  # fmt: skip
+            wanted = {"key": b64(ROOT + start), "limit": 1}
+            told = self._server.ask("/v3/kv/range", wanted | ({"range_end": b64(ROOT + end)} if end else {}))
+            found.append(next((Kv.of(kv) for kv in told.get("kvs", [])), None))
+            revision = int(told["header"]["revision"])
+        return found[0], found[1], found[2], revision

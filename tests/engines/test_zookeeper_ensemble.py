@@ -1,0 +1,124 @@
+"""Three ZooKeeper servers, whose leader is killed again and again under load.
+
+Judged: no two valid leases at a time, fences that grow, and a guarded counter that lost nothing.
+`QUORUMLOCK_FAILOVER_SECONDS` says for how long; 20 s unless it does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import quorumlock
+from quorumlock import LeaseError, NotAcquired, StaleFence
+from quorumlock.clocks import boot_time
+from quorumlock.guards import FileGuard
+from tests.zookeeper_servers import Ensemble
+
+from .zookeeper_tools import needs_zookeeper, until
+
+pytestmark = needs_zookeeper()
+
+SECONDS = float(os.environ.get("QUORUMLOCK_FAILOVER_SECONDS", "20"))
+WORKERS = 4
+EVERY = 4.0
+
+
+class Log:
+    """From when to when leases were valid, and what they wrote."""
+
+    def __init__(self, counter: Path) -> None:
+        self.guard = FileGuard(counter)
+        self.counter = counter
+        self.mutex = threading.Lock()
+        self.spans: list[tuple[int, float, float]] = []
+        self.written = 0
+        self.refused = 0
+        self.failed = 0
+        self.stop = threading.Event()
+
+
+def work(url: str, log: Log) -> None:
+    with quorumlock.connect(url, node_timeout=0.2, patience=10) as locks:
+        while not log.stop.is_set():
+            try:
+                lease = locks.lock("counter", ttl=1.0).acquire(timeout=10)
+            except NotAcquired:
+                log.failed += 1
+                continue
+            began = boot_time()
+            try:
+                until_ = began
+                log.guard.enter(lease)
+                value = int(log.counter.read_text() or "0")
+                for _ in range(3):
+                    time.sleep(0.003)
+                    remaining = lease.remaining()
+                    if remaining <= 0:
+                        break
+                    until_ = boot_time()
+                log.guard.write(lease, str(value + 1))
+                with log.mutex:
+                    log.written += 1
+                    log.spans.append((lease.fence, began, until_))
+            except StaleFence:
+                log.refused += 1
+            except LeaseError:
+                log.refused += 1
+            finally:
+                lease.release()
+
+
+def test_the_leader_is_killed_again_and_again(tmp_path: Path) -> None:
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    log = Log(counter)
+    with Ensemble() as ensemble:
+        url = f"{ensemble.url}/failover?session_timeout=4"
+        threads = [threading.Thread(target=work, args=(url, log)) for _ in range(WORKERS)]
+        for thread in threads:
+            thread.start()
+        end, kills = time.monotonic() + SECONDS, 0
+        while time.monotonic() < end - EVERY or kills < 2:
+            time.sleep(EVERY / 2)
+            if (leader := ensemble.leader()) is None:
+                continue
+            before = log.written
+            leader.kill()
+            kills += 1
+            leader.start(wait=False)
+            until(lambda before=before: log.written > before, 30)  # type: ignore[misc]
+            until(lambda: ensemble.leader() is not None, 30)
+            leader.wait_until_ready()
+            time.sleep(EVERY / 2)
+        log.stop.set()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+    assert log.written > 20
+    assert int(counter.read_text()) == log.written, "an update was lost"
+    spans = sorted(log.spans, key=lambda span: span[1])
+    for (fence, _, over), (following, began, _) in itertools.pairwise(spans):
+        assert fence < following, "fences do not grow"
+        assert over <= began, "two valid leases at a time"
+
+
+def test_a_majority_is_needed_and_enough() -> None:
+    with (
+        Ensemble() as ensemble,
+        quorumlock.connect(f"{ensemble.url}?session_timeout=4", node_timeout=0.2, patience=15) as locks,
+    ):
+        lease = locks.lock("a", ttl=1, keep=False).acquire()
+        ensemble.servers[0].kill()
+        with locks.lock("b", ttl=1).acquire() as other:
+            assert other.fence > lease.fence
+        (state,) = locks.nodes()
+        assert state.role in ("leader", "follower")
+        ensemble.servers[1].kill()
+        with pytest.raises(quorumlock.NoQuorum):
+            locks.lock("b", ttl=1).acquire(timeout=1)

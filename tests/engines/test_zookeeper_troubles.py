@@ -1,0 +1,334 @@
+"""The ZooKeeper engine when a server is killed, paused or cut off, and when its client is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+import pytest
+
+import quorumlock
+from quorumlock import LeaseLost, LossReason, NoQuorum
+from quorumlock.lab.servers import free_port, give_back
+from tests.proxy import Proxy
+from tests.zookeeper_servers import ZooKeeper
+
+from .zookeeper_tools import (
+    Connect,
+    client_of,
+    connect,
+    end_session,
+    engine_of,
+    needs_zookeeper,
+    new_root,
+    shared,
+    until,
+)
+
+__all__ = ["connect"]  # fixtures
+
+pytestmark = needs_zookeeper()
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[ZooKeeper]:
+    """A server that may be killed; it is running when a test begins."""
+    with ZooKeeper() as server:
+        yield server
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    with Proxy(cast(Any, shared())) as between:
+        yield between
+
+
+def through(proxy: Proxy, session: float = 20) -> str:
+    return f"zookeeper://127.0.0.1:{proxy.port}{new_root()}?session_timeout={session:g}"
+
+
+# The server.
+
+
+def test_a_lease_survives_a_restart_of_the_server(connect: Connect, mortal: ZooKeeper) -> None:
+    """Its session is in the log; nothing is known while it is down, and validity runs on."""
+    root = new_root()
+    locks = connect(f"{mortal.url}{root}")
+    rival = connect(f"{mortal.url}{root}", node_timeout=0.05, patience=0.3)
+    lease = locks.lock("a", ttl=9).acquire()
+    mortal.kill()
+    assert lease.held, "for as long as its time lasts"
+    with pytest.raises(NoQuorum, match=r"127\.0\.0\.1:\d+ cannot be reached \(.*Connection refused"):
+        rival.lock("a").acquire()
+    mortal.start()
+    until(lambda: engine_of(locks)._session.connected and engine_of(rival)._session.connected)
+    lease.extend()
+    assert lease.held
+    assert rival.lock("a").try_acquire() is None
+    lease.release()
+    with rival.lock("a") as next_:
+        assert next_.fence > lease.fence
+
+
+def test_a_lease_is_lost_if_the_server_stays_away(connect: Connect, mortal: ZooKeeper) -> None:
+    root = new_root()
+    locks = connect(f"{mortal.url}{root}")
+    lease = locks.lock("a", ttl=1).acquire()
+    mortal.kill()
+    try:
+        assert lease.lost.wait(3)
+        with pytest.raises(LeaseLost) as lost:
+            lease.check()
+        assert lost.value.reason in (LossReason.UNREACHABLE, LossReason.EXPIRED)
+    finally:
+        mortal.start()
+    # Its own client is back in its session, and takes away what has no time left.
+    with connect(f"{mortal.url}{root}").lock("a").acquire(timeout=10) as next_:
+        assert next_.fence > lease.fence
+
+
+def test_a_server_that_stands_still_is_no_refusal(connect: Connect, mortal: ZooKeeper) -> None:
+    locks = connect(f"{mortal.url}{new_root()}", node_timeout=0.05, patience=0.2)
+    locks.lock("a").acquire().release()
+    mortal.pause()
+    try:
+        started = time.monotonic()
+        with pytest.raises(NoQuorum, match=r"did not answer in time \(no answer within 0\.5 s\)"):
+            locks.lock("a").acquire()
+        assert time.monotonic() - started < 3
+    finally:
+        mortal.resume()
+    until(lambda: not locks.inspect("a").holders)  # what was asked for meanwhile was undone
+    with locks.lock("a").acquire(timeout=5):
+        pass
+
+
+def test_waiters_ask_again_when_the_server_is_back(connect: Connect, mortal: ZooKeeper) -> None:
+    """What was announced meanwhile is lost."""
+    root = new_root()
+    holder = connect(f"{mortal.url}{root}")
+    waiter = connect(f"{mortal.url}{root}", retry=quorumlock.Jitter(3600), patience=20)
+    lease = holder.lock("a", ttl=9).acquire()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(waiter.lock("a", ttl=9).acquire, timeout=20)
+        until(lambda: engine_of(waiter)._session.client is not None and client_of(waiter)._child_watchers)
+        mortal.restart()
+        until(lambda: engine_of(holder)._session.connected)
+        lease.release()
+        waiting.result(timeout=4).release()  # long before the holder's time would be over
+
+
+# The way.
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_a_lost_answer_is_not_a_lost_lock(connect: Connect, proxy: Proxy, kind: str) -> None:
+    """The grant was executed, and nobody knows: it is taken away, and not left for a ttl."""
+    url = through(proxy)
+    rival = connect(url.replace(str(proxy.port), str(shared().port)))
+    if kind == "threads":
+        locks = connect(url, patience=0.0)
+        locks.lock("a").acquire().release()  # from here on an acquire is one request
+        proxy.lose_next_answer = True
+        with pytest.raises(NoQuorum, match="closed the connection"):
+            locks.lock("a").acquire()
+    else:
+
+        async def main() -> None:
+            async with quorumlock.connect_async(url, node_timeout=0.2, patience=0.0) as locks:
+                await (await locks.lock("a").acquire()).release()
+                proxy.lose_next_answer = True
+                with pytest.raises(NoQuorum, match="closed the connection"):
+                    await locks.lock("a").acquire()
+                await asyncio.sleep(0.5)
+
+        asyncio.run(main())
+    rival.lock("a").acquire(timeout=3).release()
+
+
+def test_a_release_that_is_not_heard_is_said_later(connect: Connect, proxy: Proxy) -> None:
+    url = through(proxy)
+    locks, rival = connect(url), connect(url.replace(str(proxy.port), str(shared().port)))
+    lease = locks.lock("a", ttl=9).acquire()
+    proxy.refusing = True
+    proxy.cut()
+    lease.release()
+    assert rival.lock("a").try_acquire() is None
+    proxy.refusing = False
+    rival.lock("a").acquire(timeout=3).release()
+
+
+def test_who_leaves_a_queue_unheard_is_taken_out_later(connect: Connect, proxy: Proxy) -> None:
+    url = through(proxy)
+    locks, rival = connect(url), connect(url.replace(str(proxy.port), str(shared().port)))
+    with rival.lock("a", ttl=9):
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(locks.lock("a", fair=True).acquire, timeout=1)
+            until(lambda: len(rival.inspect("a").waiters) == 1)
+            proxy.refusing = True
+            proxy.cut()
+            with pytest.raises(quorumlock.NotAcquired):
+                waiting.result()
+        assert len(rival.inspect("a").waiters) == 1
+        proxy.refusing = False
+        until(lambda: not rival.inspect("a").waiters, 5)
+
+
+def test_a_cut_connection_is_made_again_within_the_session(connect: Connect, proxy: Proxy) -> None:
+    locks = connect(through(proxy))
+    lease = locks.lock("a", ttl=3).acquire()
+    for _ in range(3):
+        proxy.cut()
+        time.sleep(0.3)
+    assert lease.held
+    lease.extend()
+    lease.release()
+
+
+def test_a_locker_closes_although_nobody_can_be_reached(connect: Connect, proxy: Proxy) -> None:
+    locks = connect(through(proxy))
+    lease = locks.lock("a", ttl=0.5, keep=False).acquire()
+    session = engine_of(locks)._session
+    proxy.refusing = True
+    proxy.cut()
+    locks.close()
+    assert not session.closed.wait(0.1), "its holder may still count on it"
+    assert session.closed.wait(5)
+    assert not lease.held
+
+
+def test_an_extension_knows_of_the_end_of_the_session_without_asking(connect: Connect, proxy: Proxy) -> None:
+    locks = connect(through(proxy))
+    lease = locks.lock("a", ttl=9, keep=False).acquire()
+    end_session(locks)
+    until(lambda: engine_of(locks)._session.epoch and engine_of(locks)._session.connected)
+    proxy.refusing = True  # and nobody can be asked
+    proxy.cut()
+    until(lambda: not engine_of(locks)._session.connected)
+    with pytest.raises(LeaseLost) as lost:
+        lease.extend()
+    assert lost.value.reason is LossReason.SESSION_ENDED
+
+
+def test_a_host_that_accepts_and_says_nothing_is_left_soon(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kazoo.protocol.connection.random.shuffle", lambda hosts: None)  # the mute one first
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        hosts = f"127.0.0.1:{mute.getsockname()[1]},{shared().address}"
+        locks = connect(f"zookeeper://{hosts}{new_root()}", node_timeout=0.2)
+        locks.lock("a").acquire(timeout=4).release()
+
+
+def test_a_silent_connection_is_no_refusal(connect: Connect, proxy: Proxy) -> None:
+    locks = connect(through(proxy, 4), node_timeout=0.05, patience=0.1)
+    locks.lock("a", ttl=1).acquire().release()
+    proxy.go_silent()
+    with pytest.raises(NoQuorum, match="did not answer in time"):
+        locks.lock("a", ttl=1).acquire()
+    proxy.let_go()
+    until(lambda: locks.lock("a", ttl=1).locked() is False)
+
+
+def test_hosts_that_cannot_be_reached_are_named_each(connect: Connect) -> None:
+    first, second = free_port(), free_port()
+    locks = connect(
+        f"zookeeper://127.0.0.1:{first},127.0.0.1:{second},no-such-host.invalid", node_timeout=0.05, patience=0.1
+    )
+    started = time.monotonic()
+    with pytest.raises(NoQuorum) as broken:
+        locks.lock("a").acquire()
+    assert time.monotonic() - started < 4
+    assert f"127.0.0.1:{first}: " in str(broken.value)
+    assert f"127.0.0.1:{second}: " in str(broken.value)
+    assert "Connection refused" in str(broken.value)
+    (state,) = locks.nodes()
+    assert (state.state, state.server) == ("down", "zookeeper")
+    assert f"127.0.0.1:{first}" in state.detail
+    give_back(first)
+    give_back(second)
+
+
+def test_one_host_of_several_is_enough(connect: Connect) -> None:
+    dead = free_port()
+    locks = connect(f"zookeeper://127.0.0.1:{dead},{shared().address}{new_root()}", node_timeout=0.2)
+    with locks.lock("a"):
+        pass
+    give_back(dead)
+
+
+# The client.
+
+STOPPED = """
+import sys, time, quorumlock
+locks = quorumlock.connect(sys.argv[1], node_timeout=0.2)
+lease = locks.lock("a", ttl=1.2).acquire()
+print(lease.fence, flush=True)
+sys.stdin.readline()
+try:
+    lease.check()
+    print("holds", flush=True)
+except quorumlock.LeaseLost as lost:
+    print("lost", lost.reason.name, flush=True)
+"""
+
+
+@pytest.fixture
+def program() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(source: str, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", source, *arguments]
+        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.kill()
+        one.communicate()
+
+
+def test_a_client_that_was_stopped_knows_before_it_hears_anything(
+    connect: Connect, program: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """SIGSTOP, past the session. Meanwhile somebody else is granted the lock, and the server is stopped, too: so
+    what the woken one says it says by its own clock."""
+    with ZooKeeper() as server:
+        url = f"{server.url}{new_root()}?session_timeout=2"
+        rival = connect(url)
+        sleeper = program(STOPPED, url)
+        assert sleeper.stdout is not None
+        assert sleeper.stdin is not None
+        fence = int(sleeper.stdout.readline())
+        os.kill(sleeper.pid, signal.SIGSTOP)
+        with rival.lock("a", ttl=1.2).acquire(timeout=8) as mine:
+            assert mine.fence > fence
+            server.pause()
+            sleeper.stdin.write("\n")
+            sleeper.stdin.flush()
+            os.kill(sleeper.pid, signal.SIGCONT)
+            assert sleeper.stdout.readline().split()[0] == "lost"
+            server.resume()
+
+
+def test_what_a_killed_client_held_is_free_when_its_session_ends(
+    connect: Connect, program: Callable[..., subprocess.Popen[str]]
+) -> None:
+    url = f"{shared().url}{new_root()}?session_timeout=2"
+    rival = connect(url)
+    holder = program(STOPPED, url)
+    assert holder.stdout is not None
+    fence = int(holder.stdout.readline())
+    holder.kill()
+    started = time.monotonic()
+    with rival.lock("a", ttl=1).acquire(timeout=8) as mine:
+        assert 1.0 < time.monotonic() - started < 4.0, "the session lasts two seconds"
+        assert mine.fence > fence
