@@ -102,9 +102,9 @@ class EtcdServer(Served):
 class EtcdCluster:
     """Members that elect a leader."""
 
-    def __init__(self, count: int = 3, *arguments: str) -> None:
+    def __init__(self, count: int = 3, *arguments: str, durable: bool = False) -> None:
         self._stack = ExitStack()
-        self.members = [EtcdServer(*arguments, name=f"m{index}") for index in range(count)]
+        self.members = [EtcdServer(*arguments, name=f"m{index}", durable=durable) for index in range(count)]
         for member in self.members:
             member.cluster = [f"{one.name}={one.peer_url}" for one in self.members]
 

@@ -78,11 +78,11 @@ class ZooKeeper(Served):
 class Ensemble:
     """Several servers that agree with one another."""
 
-    def __init__(self, count: int = 3) -> None:
+    def __init__(self, count: int = 3, *, durable: bool = False) -> None:
         self._stack = ExitStack()
-        self.servers = [ZooKeeper(number) for number in range(1, count + 1)]
+        self.servers = [ZooKeeper(number, durable=durable) for number in range(1, count + 1)]
         self._ports = [(free_port(), free_port()) for _ in self.servers]
-        for server in self.servers:
+        for server in self.servers if count > 1 else ():
             for other, (peer, election) in zip(self.servers, self._ports, strict=True):
                 server.settings[f"server.{other.number}"] = f"127.0.0.1:{peer}:{election}"
 
