@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import Self
@@ -41,9 +42,14 @@ class Database(Served):
 
     def start(self, *, wait: bool = True) -> Self:
         """Makes the data, unless it is there, and serves it."""
-        if not self.data.exists() and self.spawn(_found(self.prepare())).wait(READY_WITHIN):
+        if not self.data.exists() and self.spawn(self.prepare()).wait(READY_WITHIN):
             raise RuntimeError(f"{self.PROGRAMS[0]}: {self.log()}")
         return super().start(wait=wait)
+
+    def spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        binary = program(command[0])
+        assert binary is not None
+        return super().spawn([binary, *command[1:]])
 
     def answers(self) -> bool:
         try:
@@ -54,12 +60,6 @@ class Database(Served):
     def home(self) -> str:
         """Where the data is of the server that answers on the port: it might be another one, that came first."""
         raise NotImplementedError
-
-
-def _found(command: list[str]) -> list[str]:
-    binary = program(command[0])
-    assert binary is not None
-    return [binary, *command[1:]]
 
 
 class PostgreSQL(Database):
@@ -86,7 +86,7 @@ class PostgreSQL(Database):
                 "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "autovacuum": "off"
             }  # fmt: skip
         given = (f"--{name}={value}" for name, value in settings.items())
-        return _found(["postgres", "-D", str(self.data), *given])
+        return ["postgres", "-D", str(self.data), *given]
 
     @property
     def url(self) -> str:
@@ -123,7 +123,7 @@ class MariaDB(Database):
             options |= {
                 "innodb-flush-log-at-trx-commit": 0, "innodb-flush-method": "nosync", "innodb-doublewrite": 0
             }  # fmt: skip
-        return _found(["mariadbd", "--no-defaults", *(f"--{name}={value}" for name, value in options.items())])
+        return ["mariadbd", "--no-defaults", *(f"--{name}={value}" for name, value in options.items())]
 
     @property
     def url(self) -> str:
