@@ -12,7 +12,7 @@ import pytest
 import quorumlock
 from quorumlock import ConfigurationError, LeaseLost, LossReason, Unsupported
 from quorumlock.core.effects import Round, Route
-from quorumlock.core.requests import Extend, Kept, Past
+from quorumlock.core.requests import Extend, Kept
 from quorumlock.core.votes import Cause, Tally
 from quorumlock.engines.base import Announcer, LoopStore, Store
 from quorumlock.engines.etcd import EtcdEngine, looking
@@ -248,9 +248,7 @@ def test_other_engines_have_no_condition() -> None:
 def test_there_is_no_journal(connect: Connect) -> None:
     with pytest.raises(Unsupported, match=r"subscribe\(\)"):
         connect(journal=100)
-    locks = connect()
-    with pytest.raises(Unsupported, match="no journal"):
-        list(locks.engine._answer(Past("", 10)))
+    assert not connect().journal().kept
 
 
 def test_how_it_is_doing(server: EtcdServer, connect: Connect) -> None:

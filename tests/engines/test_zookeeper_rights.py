@@ -165,8 +165,7 @@ def test_a_node_tells_how_it_is_doing(connect: Connect) -> None:
 
 
 def test_there_is_no_journal_and_the_alternative_is_named(connect: Connect) -> None:
-    with pytest.raises(Unsupported, match="subscribe to the events"):
-        connect().journal()
+    assert not connect().journal().kept
     with pytest.raises(Unsupported, match="subscribe to the events"):
         connect(journal=100)
 

@@ -18,6 +18,7 @@ import redis
 import quorumlock as ql
 from quorumlock.cli.serve import token
 from quorumlock.lab.servers import Servers
+from tests.databases import PostgreSQL, needed
 
 from ..cli.tools import complaint, quorumlock
 from .site import TOKEN
@@ -172,3 +173,17 @@ def test_without_its_packages_it_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "starlette.py").write_text("raise ImportError('no starlette', name='starlette')")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     assert "quorumlock[web]" in complaint(quorumlock("serve", env={"PYTHONPATH": path}), 64)
+
+
+def test_an_engine_without_a_journal() -> None:
+    """It looks for itself, and nothing is wrong."""
+    needed(PostgreSQL)
+    with (
+        PostgreSQL() as server,
+        ql.connect(server.url) as locks,
+        locks.lock("orders", ttl=20) as lease,
+        serving("--allow-break", url=server.url) as (_, address),
+    ):
+        told = httpx.get(f"{address}api/v1/locks", timeout=20).json()
+        assert (told["problem"], told["journal"]) == ("", False)
+        assert [(one["name"], one["fence"]) for one in told["locks"]] == [("orders", lease.fence)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, Unsupported
 from .output import EX_OK, complain, spoken
 from .parsing import add_fleet_options, add_verbose
 
@@ -60,7 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     import dataclasses
-    from contextlib import ExitStack
+    from contextlib import ExitStack, suppress
 
     import quorumlock
 
@@ -89,9 +89,10 @@ def run(arguments: argparse.Namespace) -> int:
         breaker, chosen = None, found(arguments)
         if settings.allow_break and "journal" not in chosen.options:
             # How long a journal others keep, nobody told us: as the longest that there may be, ours cuts none.
-            breaker = stack.enter_context(
-                quorumlock.connect(chosen.values.get("url"), **chosen.options, journal=JOURNAL_MOST)
-            )
+            with suppress(Unsupported):  # where there is none
+                breaker = stack.enter_context(
+                    quorumlock.connect(chosen.values.get("url"), **chosen.options, journal=JOURNAL_MOST)
+                )
         _warn(locks)
         serve(locks, breaker, settings, ear, verbose=arguments.verbose > 0)
     return EX_OK

@@ -6,6 +6,7 @@ itself, in the thread that asks (`Store`): there is nothing to connect to and no
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -14,7 +15,7 @@ from ..core.health import Health
 from ..core.requests import Request
 from ..core.room import Room
 from ..core.states import NodeState
-from ..core.votes import Cause, Tally
+from ..core.votes import GRANTED, Answer, Cause, History, Tally
 
 T = TypeVar("T")
 Visit = Generator[bytes | float, bytes, T]
@@ -132,6 +133,11 @@ class Restless(Store, Protocol):
 
     def meet(self, room: Room) -> None:
         """Stirs this room whenever it is, for as long as anybody has it."""
+
+
+def no_past() -> Answer:
+    """What an engine without a journal has written down; whoever asks looks for itself."""
+    return Answer(GRANTED, Cause.AGREED, history=History(time.time_ns() // 1000, 0, ()))
 
 
 class WireEngine(Engine, Protocol):

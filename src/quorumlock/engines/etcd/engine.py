@@ -51,7 +51,7 @@ from ...core.states import READY, NodeState, down, median
 from ...core.votes import Answer, Cause, unknown
 from ...errors import Unsupported
 from ...options import Settings
-from ..base import Node
+from ..base import Node, no_past
 from . import words
 from .cells import Cells
 from .client import AsyncClient, Client
@@ -157,6 +157,8 @@ class EtcdEngine:
             round_.tally.cast(0, await self._there().drive(self._answer(request)))
 
     def _answer(self, request: Request) -> Steps[Answer]:
+        if isinstance(request, Past):
+            return no_past()
         answering = self._answers.get(type(request))
         if answering is None:
             raise Unsupported(_instead(request))
@@ -263,6 +265,6 @@ class EtcdEngine:
 
 
 def _instead(request: Request) -> str:
-    if isinstance(request, Past | Refused):
+    if isinstance(request, Refused):
         return NO_JOURNAL
     return f"the engine etcd does not know the request {type(request).__name__}"

@@ -36,6 +36,7 @@ from ...core.requests import (
 from ...core.votes import Answer
 from ...errors import Unsupported
 from ...options import Settings
+from ..base import no_past
 from . import pruning, schema
 from .batches import Batch, Query, Visit
 from .cells import Cells
@@ -74,7 +75,7 @@ class Visits:
             Inspect: locks.inspect,
             InspectMany: locks.inspect_many,
             Scan: locks.scan,
-            Past: self._no_journal,
+            Past: self._no_past,
             Refused: self._no_journal,
             CellGet: cells.get,
             CellEnter: cells.enter,
@@ -122,6 +123,10 @@ class Visits:
     def _nothing(self, _: Request) -> Visit[Answer]:
         yield from self.look()
         return AGREED
+
+    def _no_past(self, _: Past) -> Visit[Answer]:
+        return no_past()
+        yield  # pragma: no cover - makes it a visit
 
     def _no_journal(self, _: Request) -> Visit[Answer]:
         raise Unsupported(

@@ -11,6 +11,7 @@ from kazoo.exceptions import NoNodeError  # type: ignore[import-untyped]
 from ...core.requests import Inspect, InspectMany, Past, Refused, Scan
 from ...core.votes import GRANTED, Answer, Cause, Sight
 from ...errors import Unsupported
+from ..base import no_past
 from .family import Family
 from .gates import read
 from .paths import Gate
@@ -94,7 +95,7 @@ class Looking(Family):
         return Answer(GRANTED, Cause.AGREED, names=("0" if some == numbers else some[-1], *sorted(names)))
 
     def past(self, request: Past) -> Talk[Answer]:
-        raise Unsupported(NO_JOURNAL)
+        return no_past()
         yield
 
     def refused(self, request: Refused) -> Talk[Answer]:
