@@ -18,7 +18,7 @@ from ..canaries import canary, rescript, rewrite
 @canary(
     "test_network::test_an_answer_split_at_any_byte_is_the_same_answer",
     "test_network::test_an_answer_split_at_any_byte_is_the_same_answer_with_asyncio",
-    dies_of="NoQuorum LockHeld",
+    dies_of="NoQuorum LockHeld LeaseLost",
 )
 def an_answer_comes_in_one_piece() -> None:
     """What has come is read as if it were all of it."""
