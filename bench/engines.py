@@ -115,7 +115,30 @@ def _mysql() -> Iterator[str]:
         yield server.url.replace("/test?", "/mysql?")
 
 
-SERVED: dict[str, Callable[[], Any]] = {"postgresql": _postgresql, "mysql (MariaDB)": _mysql}
+@contextmanager
+def _zookeeper(count: int) -> Iterator[str]:
+    from tests.zookeeper_servers import Ensemble
+
+    with Ensemble(count, durable=True) as servers:
+        yield servers.url
+
+
+@contextmanager
+def _etcd(count: int) -> Iterator[str]:
+    from tests.etcd_servers import EtcdCluster
+
+    with EtcdCluster(count, durable=True) as servers:
+        yield servers.url
+
+
+SERVED: dict[str, Callable[[], Any]] = {
+    "zookeeper, 1 server": lambda: _zookeeper(1),
+    "zookeeper, 3 servers": lambda: _zookeeper(3),
+    "etcd, 1 member": lambda: _etcd(1),
+    "etcd, 3 members": lambda: _etcd(3),
+    "postgresql": _postgresql,
+    "mysql (MariaDB)": _mysql,
+}
 
 
 def pairs(subject: Subject, seconds: float) -> None:

@@ -1,32 +1,17 @@
-"""PostgreSQL and MariaDB servers of the tests' own: on loopback, in a temporary folder, gone with their owner.
-
-Nothing is ever synced to disk, unless they are to be `durable`. As root they are run as the user that their package
-made, since PostgreSQL refuses root; otherwise as whoever runs the tests.
-"""
+"""PostgreSQL and MariaDB servers of the tests' own. See `served.py`."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import pwd
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
-import time
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
-import pytest
-
-from quorumlock.lab.servers import free_port, give_back
-
-READY_WITHIN = 60.0
-_PR_SET_PDEATHSIG = 1
-_MEMORY = "/dev/shm"
-"""Where there are no disks to wait for."""
+from tests import served
+from tests.served import READY_WITHIN, Served
 
 
 def program(name: str) -> str | None:
@@ -35,21 +20,10 @@ def program(name: str) -> str | None:
     return shutil.which(name) or shutil.which(name, path=os.pathsep.join(places))
 
 
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-class Database:
+class Database(Served):
     """One server process, with its data."""
 
-    url: str
     PROGRAMS: tuple[str, ...]
-    USER: str
-    STOP = signal.SIGKILL
 
     @classmethod
     def missing(cls) -> list[str]:
@@ -57,76 +31,27 @@ class Database:
         return [name for name in cls.PROGRAMS if program(name) is None]
 
     def __init__(self, *, durable: bool = False, grants: bool = False) -> None:
-        self.port = free_port()
-        self.durable = durable
+        super().__init__(durable=durable)
         self.grants = grants
         """Do users other than the first need a password, and rights?"""
-        in_memory = not durable and os.access(_MEMORY, os.W_OK)
-        self.folder = Path(tempfile.mkdtemp(prefix="ql-", dir=_MEMORY if in_memory else None))
         self.data = self.folder / "data"
-        self._as: dict[str, object] = {}
-        if os.geteuid() == 0:
-            user = pwd.getpwnam(self.USER)
-            os.chown(self.folder, user.pw_uid, user.pw_gid)
-            self._as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-        self._process: subprocess.Popen[bytes] | None = None
 
     def prepare(self) -> list[str]:
         """The command that makes the data."""
         raise NotImplementedError
 
-    def serve(self) -> list[str]:
-        """The command that serves it."""
-        raise NotImplementedError
+    def start(self, *, wait: bool = True) -> Self:
+        """Makes the data, unless it is there, and serves it."""
+        if not self.data.exists() and self.spawn(self.prepare()).wait(READY_WITHIN):
+            raise RuntimeError(f"{self.PROGRAMS[0]}: {self.log()}")
+        return super().start(wait=wait)
 
-    def _popen(self, command: list[str]) -> subprocess.Popen[bytes]:
+    def spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         binary = program(command[0])
         assert binary is not None
-        with (self.folder / "log").open("ab") as log:
-            return subprocess.Popen(  # type: ignore[call-overload,no-any-return]
-                [binary, *command[1:]],
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={"PATH": os.environ["PATH"], "HOME": str(self.folder), "LC_ALL": "C"},
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
-                **self._as,
-            )
+        return super().spawn([binary, *command[1:]])
 
-    def start(self) -> None:
-        """Makes the data, unless it is there, and serves it until it answers."""
-        if not self.data.exists() and self._popen(self.prepare()).wait(READY_WITHIN):
-            raise RuntimeError(f"{self.PROGRAMS[0]}: {self._log()}")
-        self._process = self._popen(self.serve())
-        end = time.monotonic() + READY_WITHIN
-        while time.monotonic() < end and self._process.poll() is None:
-            if self._answers():
-                return
-            time.sleep(0.02)
-        raise RuntimeError(f"{self.PROGRAMS[0]} on port {self.port} did not come up: {self._log()}")
-
-    def kill(self) -> None:
-        """As a crash would."""
-        assert self._process is not None
-        self._process.send_signal(self.STOP)
-        self._process.wait(READY_WITHIN)
-
-    def pause(self) -> None:
-        """SIGSTOP for it and its children: connections stand, nothing is answered."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: int) -> None:
-        assert self._process is not None
-        for pid in (self._process.pid, *_children(self._process.pid)):
-            with suppress(ProcessLookupError):  # a child that has just ended
-                os.kill(pid, number)
-
-    def _answers(self) -> bool:
-        """Does it answer? An open port is not enough: PostgreSQL has one while it is starting up."""
+    def answers(self) -> bool:
         try:
             return Path(self.home()) == self.data
         except Exception:
@@ -135,26 +60,6 @@ class Database:
     def home(self) -> str:
         """Where the data is of the server that answers on the port: it might be another one, that came first."""
         raise NotImplementedError
-
-    def _log(self) -> str:
-        return (self.folder / "log").read_text(errors="replace")[-1000:]
-
-    def __enter__(self) -> Database:
-        try:
-            self.start()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self.resume()
-            self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        give_back(self.port)
 
 
 class PostgreSQL(Database):
@@ -180,10 +85,11 @@ class PostgreSQL(Database):
             settings |= {
                 "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "autovacuum": "off"
             }  # fmt: skip
-        return ["postgres", "-D", str(self.data), *(f"--{name}={value}" for name, value in settings.items())]
+        given = (f"--{name}={value}" for name, value in settings.items())
+        return ["postgres", "-D", str(self.data), *given]
 
     @property
-    def url(self) -> str:  # type: ignore[override]
+    def url(self) -> str:
         return f"postgresql://test@127.0.0.1:{self.port}/postgres"
 
     def home(self) -> str:
@@ -220,7 +126,7 @@ class MariaDB(Database):
         return ["mariadbd", "--no-defaults", *(f"--{name}={value}" for name, value in options.items())]
 
     @property
-    def url(self) -> str:  # type: ignore[override]
+    def url(self) -> str:
         return f"mysql://root@127.0.0.1:{self.port}/test?ssl_disabled=true"
 
     def home(self) -> str:
@@ -237,8 +143,4 @@ class MariaDB(Database):
 
 def needed(kind: type[Database]) -> None:
     """Skips a test whose server is not on this machine; never in CI."""
-    missing = kind.missing()
-    if missing and os.environ.get("CI"):
-        raise pytest.UsageError(f"CI must not skip: no {', '.join(missing)}")
-    if missing:
-        pytest.skip(f"no {', '.join(missing)} here")
+    served.needed(kind.missing())

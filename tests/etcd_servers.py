@@ -1,36 +1,23 @@
-"""etcd servers of the tests' own: on loopback, in a temporary folder, gone with their owner.
+"""etcd servers of the tests' own. See `served.py`.
 
-They vote ten times as often as usual, so that the shortest lease is one second; nothing waits for a disk where
-there is memory to write to. As root they are run as the user that Debian's package made.
+They vote ten times as often as usual, so that the shortest lease is one second.
 """
 
 from __future__ import annotations
 
 import base64
-import ctypes
 import json
-import os
-import pwd
 import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 from quorumlock.lab.servers import free_port, give_back
+from tests import served
+from tests.served import Served
 
-READY_WITHIN = 30.0
 HEARTBEAT_MS, ELECTION_MS = 20, 200
-_PR_SET_PDEATHSIG = 1
-_MEMORY = "/dev/shm"
 
 
 def missing() -> list[str]:
@@ -40,37 +27,25 @@ def missing() -> list[str]:
 
 def needed() -> None:
     """Skips the test where there is no etcd; in CI that is an error."""
-    if absent := missing():
-        if os.environ.get("CI"):
-            pytest.fail(f"CI must not skip: no {', '.join(absent)} here")
-        pytest.skip(f"no {', '.join(absent)} here")
+    served.needed(missing())
 
 
 def b64(text: str | bytes) -> str:
     return base64.b64encode(text.encode() if isinstance(text, str) else text).decode()
 
 
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-class EtcdServer:
+class EtcdServer(Served):
     """One member, alone or of a cluster."""
 
-    def __init__(self, *arguments: str, scheme: str = "http", name: str = "one") -> None:
+    USER = "etcd"
+
+    def __init__(self, *arguments: str, scheme: str = "http", name: str = "one", durable: bool = False) -> None:
+        super().__init__(durable=durable)
         self.name = name
         self.scheme = scheme
-        self.port, self.peer_port = free_port(), free_port()
-        self.folder = Path(tempfile.mkdtemp(prefix="ql-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None))
-        self._as: dict[str, Any] = {}
-        if os.geteuid() == 0:
-            with suppress(KeyError):  # another system, and another package
-                user = pwd.getpwnam("etcd")
-                os.chown(self.folder, user.pw_uid, user.pw_gid)
-                self._as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        self.peer_port = free_port()
         self.arguments = list(arguments)
         self.cluster = [f"{name}={self.peer_url}"]
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def peer_url(self) -> str:
@@ -78,20 +53,15 @@ class EtcdServer:
 
     @property
     def label(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return self.address
 
     @property
     def url(self) -> str:
         return f"etcd{'s' if self.scheme == 'https' else ''}://{self.label}"
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def start(self, *, wait: bool = True) -> EtcdServer:
+    def serve(self) -> list[str]:
         here = f"{self.scheme}://{self.label}"
-        command = [
+        return [
             "etcd", "--name", self.name, "--data-dir", str(self.folder / "data"),
             "--listen-client-urls", here, "--advertise-client-urls", here,
             "--listen-peer-urls", self.peer_url, "--initial-advertise-peer-urls", self.peer_url,
@@ -99,28 +69,9 @@ class EtcdServer:
             "--heartbeat-interval", str(HEARTBEAT_MS), "--election-timeout", str(ELECTION_MS),
             "--log-level", "error", *self.arguments,
         ]  # fmt: skip
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
-                **self._as,
-            )
-        if wait:
-            self.wait_until_ready()
-        return self
 
-    def wait_until_ready(self) -> None:
-        end = time.monotonic() + READY_WITHIN
-        while time.monotonic() < end and self._process is not None and self._process.poll() is None:
-            if self.healthy():
-                return
-            time.sleep(0.01)
-        log = (self.folder / "log").read_text(errors="replace")[-800:]
-        raise RuntimeError(f"etcd on port {self.port} did not come up: {log}")
+    def answers(self) -> bool:
+        return self.healthy()
 
     def healthy(self) -> bool:
         """Does it answer, and know a leader?"""
@@ -143,46 +94,17 @@ class EtcdServer:
         """Deletes every key. Leases that are left end by themselves."""
         self.ask("/v3/kv/deleterange", {"key": b64(b"\0"), "range_end": b64(b"\0")})
 
-    def kill(self) -> None:
-        """SIGKILL, as a crash would."""
-        self._signal(signal.SIGKILL)
-        if self._process is not None:
-            self._process.wait(READY_WITHIN)
-
-    def pause(self) -> None:
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def restart(self) -> None:
-        """Killed, and started again with the same data on the same port."""
-        self.kill()
-        self.start()
-
     def stop(self) -> None:
-        self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        give_back(self.port)
+        super().stop()
         give_back(self.peer_port)
-
-    def _signal(self, number: int) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(number)
-
-    def __enter__(self) -> EtcdServer:
-        return self if self._process is not None else self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
 
 class EtcdCluster:
     """Members that elect a leader."""
 
-    def __init__(self, count: int = 3, *arguments: str) -> None:
+    def __init__(self, count: int = 3, *arguments: str, durable: bool = False) -> None:
         self._stack = ExitStack()
-        self.members = [EtcdServer(*arguments, name=f"m{index}") for index in range(count)]
+        self.members = [EtcdServer(*arguments, name=f"m{index}", durable=durable) for index in range(count)]
         for member in self.members:
             member.cluster = [f"{one.name}={one.peer_url}" for one in self.members]
 

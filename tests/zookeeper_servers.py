@@ -1,36 +1,23 @@
-"""ZooKeeper servers of the tests' own: one, or an ensemble of three; on loopback, in temporary folders.
+"""ZooKeeper servers of the tests' own: one, or an ensemble of three. See `served.py`.
 
-Debian's jars, started by hand: a small heap and a quick compiler, nothing is synced to disk, and ticks are short,
-so that sessions can be. As root they are run as the user that the package made.
+Debian's jars, started by hand: a small heap and a quick compiler, and ticks are short, so that sessions can be.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
-import pwd
 import shutil
-import signal
 import socket
-import subprocess
-import sys
-import tempfile
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
 from quorumlock.lab.servers import free_port, give_back
+from tests.served import Served
 
-READY_WITHIN = 60.0
 JAR = Path("/usr/share/java/zookeeper.jar")
-USER = "zookeeper"
 TICK_MS = 200
-_PR_SET_PDEATHSIG = 1
-_MEMORY = "/dev/shm"
-"""Where there are no disks to wait for."""
 _JAVA = [
     "-Xmx96m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData",
-    "-Dzookeeper.admin.enableServer=false", "-Dzookeeper.forceSync=no", "-Dzookeeper.jmx.log4j.disable=true",
+    "-Dzookeeper.admin.enableServer=false", "-Dzookeeper.jmx.log4j.disable=true",
 ]  # fmt: skip
 
 
@@ -39,67 +26,39 @@ def missing() -> list[str]:
     return [*(["java"] if shutil.which("java") is None else []), *(["zookeeper"] if not JAR.exists() else [])]
 
 
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+class ZooKeeper(Served):
+    """One server process."""
 
+    USER = "zookeeper"
 
-class ZooKeeper:
-    """One server process. It keeps its data when it is killed."""
-
-    def __init__(self, number: int = 1, settings: dict[str, object] | None = None) -> None:
+    def __init__(
+        self, number: int = 1, settings: dict[str, object] | None = None, *, durable: bool = False
+    ) -> None:
+        super().__init__(durable=durable)
         self.number = number
-        self.port = free_port()
-        self.folder = Path(tempfile.mkdtemp(prefix="ql-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None))
         self.settings: dict[str, object] = {
             "tickTime": TICK_MS, "minSessionTimeout": 2 * TICK_MS, "maxSessionTimeout": 60_000, "initLimit": 50,
             "syncLimit": 10, "maxClientCnxns": 0, "4lw.commands.whitelist": "*", "dataDir": self.folder,
             "clientPort": self.port, "clientPortAddress": "127.0.0.1",
         }  # fmt: skip
         self.settings |= settings or {}
-        self._as: dict[str, object] = {}
-        if os.geteuid() == 0:
-            user = pwd.getpwnam(USER)
-            self._as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-            os.chown(self.folder, user.pw_uid, user.pw_gid)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
 
     @property
     def url(self) -> str:
         return f"zookeeper://{self.address}"
 
-    def start(self, *, wait: bool = True) -> ZooKeeper:
+    def serve(self) -> list[str]:
         config = self.folder / "zoo.cfg"
         config.write_text("".join(f"{name}={value}\n" for name, value in self.settings.items()))
         (self.folder / "myid").write_text(str(self.number))
         java = shutil.which("java")
         assert java is not None
-        command = [java, *_JAVA, "-cp", str(JAR), "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(  # type: ignore[call-overload]
-                command,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
-                **self._as,
-            )
-        if wait:
-            self.wait_until_ready()
-        return self
+        sync = f"-Dzookeeper.forceSync={'yes' if self.durable else 'no'}"
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        return [java, *_JAVA, sync, "-cp", str(JAR), main, str(config)]
 
-    def wait_until_ready(self) -> None:
-        end = time.monotonic() + READY_WITHIN
-        while time.monotonic() < end and self._process is not None and self._process.poll() is None:
-            if self.mode():
-                return
-            time.sleep(0.02)
-        log = (self.folder / "log").read_text(errors="replace")[-1000:]
-        raise RuntimeError(f"ZooKeeper on port {self.port} did not come up: {log}")
+    def answers(self) -> bool:
+        return bool(self.mode())
 
     def mode(self) -> str:
         """standalone, leader or follower; empty for a server that does not serve."""
@@ -115,51 +74,15 @@ class ZooKeeper:
         except OSError:
             return ""
 
-    def kill(self) -> None:
-        """SIGKILL, as a crash would."""
-        if self._process is not None:
-            if self._process.poll() is None:
-                self._process.send_signal(signal.SIGKILL)
-            self._process.wait(READY_WITHIN)
-
-    def restart(self) -> None:
-        self.kill()
-        self.start()
-
-    def pause(self) -> None:
-        """SIGSTOP: connections stand, nothing is answered."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-
-    def stop(self) -> None:
-        self.kill()
-        self._process = None
-        shutil.rmtree(self.folder, ignore_errors=True)
-        give_back(self.port)
-
-    def __enter__(self) -> ZooKeeper:
-        try:
-            return self.start()
-        except BaseException:
-            self.stop()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
 
 class Ensemble:
     """Several servers that agree with one another."""
 
-    def __init__(self, count: int = 3) -> None:
+    def __init__(self, count: int = 3, *, durable: bool = False) -> None:
         self._stack = ExitStack()
-        self.servers = [ZooKeeper(number) for number in range(1, count + 1)]
+        self.servers = [ZooKeeper(number, durable=durable) for number in range(1, count + 1)]
         self._ports = [(free_port(), free_port()) for _ in self.servers]
-        for server in self.servers:
+        for server in self.servers if count > 1 else ():
             for other, (peer, election) in zip(self.servers, self._ports, strict=True):
                 server.settings[f"server.{other.number}"] = f"127.0.0.1:{peer}:{election}"
 

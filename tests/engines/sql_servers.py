@@ -45,7 +45,7 @@ class PgBouncer(Database):
     def serve(self) -> list[str]:
         return ["pgbouncer", str(self.folder / "ini")]
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
             return True
         return False

@@ -193,7 +193,7 @@ def test_listeners_are_one_for_a_process_and_gone_with_it(place: Place) -> None:
 def pooler(place: Place) -> Iterator[PgBouncer]:
     needed(PgBouncer)
     with PgBouncer(place) as running:
-        yield running  # type: ignore[misc]
+        yield running
 
 
 @on_postgresql

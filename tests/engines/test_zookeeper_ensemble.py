@@ -74,6 +74,7 @@ def work(url: str, log: Log) -> None:
                 lease.release()
 
 
+@pytest.mark.timeout(SECONDS + 120)
 def test_the_leader_is_killed_again_and_again(tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     counter.write_text("0")

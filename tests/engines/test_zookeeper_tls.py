@@ -90,13 +90,13 @@ def test_who_trusts_the_certificate_locks(connect: Connect, door: int, certifica
 # kazoo leaves it to the collector to close a socket whose handshake has failed.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_who_does_not_is_told_why(connect: Connect, door: int) -> None:
-    locks = connect(f"zookeeper://127.0.0.1:{door}{new_root()}?tls=true", node_timeout=0.05, patience=0.1)
+    locks = connect(f"zookeeper://127.0.0.1:{door}{new_root()}?tls=true", node_timeout=0.02, patience=0.1)
     with pytest.raises(NoQuorum, match=r"cannot be reached \(127\.0\.0\.1:\d+: .*CERTIFICATE_VERIFY_FAILED"):
         locks.lock("a").acquire()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_who_speaks_in_plain_text_is_not_heard(connect: Connect, door: int) -> None:
-    locks = connect(f"zookeeper://127.0.0.1:{door}{new_root()}", node_timeout=0.05, patience=0.1)
+    locks = connect(f"zookeeper://127.0.0.1:{door}{new_root()}", node_timeout=0.02, patience=0.1)
     with pytest.raises(NoQuorum, match="cannot be reached"):
         locks.lock("a").acquire()

@@ -229,7 +229,7 @@ def test_a_host_that_accepts_and_says_nothing_is_left_soon(
 
 
 def test_a_silent_connection_is_no_refusal(connect: Connect, proxy: Proxy) -> None:
-    locks = connect(through(proxy, 4), node_timeout=0.05, patience=0.1)
+    locks = connect(through(proxy, 4), node_timeout=0.03, patience=0.1)
     locks.lock("a", ttl=1).acquire().release()
     proxy.go_silent()
     with pytest.raises(NoQuorum, match="did not answer in time"):
@@ -241,7 +241,7 @@ def test_a_silent_connection_is_no_refusal(connect: Connect, proxy: Proxy) -> No
 def test_hosts_that_cannot_be_reached_are_named_each(connect: Connect) -> None:
     first, second = free_port(), free_port()
     locks = connect(
-        f"zookeeper://127.0.0.1:{first},127.0.0.1:{second},no-such-host.invalid", node_timeout=0.05, patience=0.1
+        f"zookeeper://127.0.0.1:{first},127.0.0.1:{second},no-such-host.invalid", node_timeout=0.02, patience=0.1
     )
     started = time.monotonic()
     with pytest.raises(NoQuorum) as broken:

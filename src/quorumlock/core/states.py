@@ -19,7 +19,7 @@ class NodeState:
     """Why, and what to do; empty for a node that is ready."""
     role: str | None
     server: str | None
-    """valkey, redis, sqlite or memory."""
+    """valkey, redis, sqlite, memory, zookeeper, etcd, postgresql or mysql."""
     version: str | None
     latency: float | None
     """Seconds that a question and its answer take: the median of some."""
