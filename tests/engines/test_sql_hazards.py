@@ -212,7 +212,7 @@ class Judge:
                 self._inside.remove(lease)
 
 
-def test_servers_that_are_killed_again_and_again(tmp_path: Path) -> None:
+def test_failover_of_servers_that_are_killed_again_and_again(tmp_path: Path) -> None:
     over = threading.Event()
 
     def work(place: Place, judge: Judge) -> int:
