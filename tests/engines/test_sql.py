@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from quorumlock.engines.sql import rows as sql_rows
 from quorumlock.engines.sql.batches import Batch, Result, Visit
 from quorumlock.engines.sql.pools import PoolLink
 
-from .sql_servers import SELDOM, Connect, Place, connect, in_a_thread, place, until
+from .sql_servers import SELDOM, Connect, Place, connect, in_a_thread, on_mysql, place, until
 
 __all__ = ["connect", "place"]
 pytestmark = pytest.mark.live
@@ -206,6 +207,21 @@ def test_a_meta_table_without_its_row_is_being_made(place: Place, connect: Conne
     with connect(url=url).lock("a", ttl=5) as lease:
         assert lease.fence > fence
     assert connect(url=url).cell("c").get() == (None, 0)
+
+
+@on_mysql
+def test_nobody_is_told_of_tables_that_were_there(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """asyncmy logs what the server notes."""
+    url = place.url(database=place.another_database())
+
+    async def lock() -> None:
+        async with quorumlock.connect_async(url) as locker:
+            await (await locker.lock("a", ttl=5).acquire()).release()
+
+    asyncio.run(lock())
+    place.sql("DELETE FROM quorumlock_meta", database=url.partition("?")[0].rpartition("/")[2])
+    asyncio.run(lock())
+    assert caplog.records == []
 
 
 def test_many_who_come_first_make_the_tables_together(place: Place, connect: Connect) -> None:

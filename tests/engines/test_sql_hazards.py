@@ -72,7 +72,7 @@ def test_all_connections_of_a_loop_are_dead_after_a_restart(own_place: Place) ->
         async with quorumlock.connect_async(own_place.url(), prefix="dead:") as locker:
 
             async def hold(number: int) -> None:
-                async with locker.lock(f"n{number}", ttl=5):
+                async with locker.lock(f"n{number}", ttl=5, timeout=0):
                     await asyncio.sleep(0.05)
 
             await asyncio.gather(*(hold(number) for number in range(8)))
@@ -85,7 +85,9 @@ def test_all_connections_of_a_loop_are_dead_after_a_restart(own_place: Place) ->
 def test_threads_do_not_notice_a_restart_between_two_locks(own_place: Place) -> None:
     with own_place.connect(prefix="between:") as locker:
         for _ in range(2):
-            working = [in_a_thread(lambda n: locker.lock(f"n{n}", ttl=5).acquire().release(), n) for n in range(8)]
+            working = [
+                in_a_thread(lambda n: locker.lock(f"n{n}", ttl=5).acquire(timeout=0).release(), n) for n in range(8)
+            ]
             for thread, came in working:
                 thread.join(10)
                 assert came == [None]
@@ -210,7 +212,7 @@ class Judge:
                 self._inside.remove(lease)
 
 
-def test_servers_that_are_killed_again_and_again(tmp_path: Path) -> None:
+def test_failover_of_servers_that_are_killed_again_and_again(tmp_path: Path) -> None:
     over = threading.Event()
 
     def work(place: Place, judge: Judge) -> int:

@@ -19,8 +19,9 @@ from ..sql.batches import Batch, Cut, Query, Result, Silent, Unsent
 from . import troubles
 from .place import Place
 
-SETTINGS = "SET SESSION sql_mode = 'STRICT_ALL_TABLES', SESSION innodb_lock_wait_timeout = 1"
-"""What does not fit is an error; and another's transaction is not waited for as long as we would be."""
+SETTINGS = "SET SESSION sql_mode = 'STRICT_ALL_TABLES', SESSION innodb_lock_wait_timeout = 1, SESSION sql_notes = 0"
+"""What does not fit is an error; another's transaction is not waited for as long as we would be; and nothing is
+noted of tables that are there already, which asyncmy would log."""
 NOT_MYSQL = (AssertionError, LookupError, struct.error, TypeError, ValueError, AttributeError)
 """What the drivers come to when they read what is none."""
 LEAST = 0.001
