@@ -263,7 +263,7 @@ def test_a_waiter_whose_answer_was_lost_does_not_stand_in_the_way(connect: Conne
     lease = rival.lock("a", ttl=3).acquire()
     queue = locks.lock("a", fair=True)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(queue.acquire, timeout=0.5)
+        waiting = pool.submit(queue.acquire, timeout=2)
         until(lambda: len(rival.inspect("a").waiters) == 1)
         engine_of(locks)._session.tickets.clear()  # as if the answer had been lost
         with pytest.raises(AcquireTimeout):
