@@ -32,7 +32,7 @@ _MEMORY = "/dev/shm"
 def needed(missing: Sequence[str]) -> None:
     """Skips a test whose server is not on this machine; never in CI."""
     if missing and os.environ.get("CI"):
-        pytest.fail(f"CI must not skip: no {', '.join(missing)}")
+        raise pytest.UsageError(f"CI must not skip: no {', '.join(missing)}")
     if missing:
         pytest.skip(f"no {', '.join(missing)} here")
 
@@ -135,14 +135,15 @@ class Served:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return  # it was killed
         for pid in (self.pid, *_children(self.pid)):
             with suppress(ProcessLookupError):  # a child that has just ended
                 os.kill(pid, number)
 
     def stop(self) -> None:
         """Ends it, and removes its folder."""
-        if self._process is not None and self._process.poll() is None:
-            self.resume()
+        self.resume()
         self.kill()
         self._process = None
         shutil.rmtree(self.folder, ignore_errors=True)

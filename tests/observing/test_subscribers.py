@@ -140,6 +140,7 @@ def test_what_the_keeper_finds_out_is_told_in_order_and_before_the_end(locks: qu
         locks.engine.clock.advance(6)
         assert eventually(lambda: lease.remaining() > 9, 10)
     locks.engine.clock.advance(12)
+    assert eventually(lease.lost.is_set, 10)  # or the Locker is closed before its keeper has found it out
     locks.close()
     assert eventually(lambda: isinstance(story[-1][0], Lost), 10)
     assert [type(event) for event, _ in story] == [Acquired, Extended, Extended, Lost]
