@@ -7,11 +7,13 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 import quorumlock
 from quorumlock.lab.servers import BINARIES, Servers, kinds
+from tests.certificates import make_certificate
 
 MAX_TTL = 1.0
 """Quarantine and expiry are cheap in live tests."""
@@ -46,6 +48,12 @@ def signals_that_work() -> None:
     ):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate of loopback that nobody else has signed, and its key."""
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="session", params=server_kinds())

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -159,24 +157,6 @@ def test_who_is_not_let_in_is_told_why(closed: EtcdServer, connect: Connect, who
 def test_a_user_where_everybody_is_let_in(server: EtcdServer, connect: Connect) -> None:
     with connect(f"etcd://zoe:of-zoe@{server.label}").lock("a", timeout=1):
         pass
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A self-signed certificate of loopback, and its key."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        if os.environ.get("CI"):
-            pytest.fail("CI must not skip: no openssl here to make a certificate with")
-        pytest.skip("no openssl here to make a certificate with")
-    folder = tmp_path_factory.mktemp("tls")
-    crt, key = folder / "crt.pem", folder / "key.pem"
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(crt)],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return crt, key
 
 
 def test_tls_both_ways(certificate: tuple[Path, Path], connect: Connect) -> None:

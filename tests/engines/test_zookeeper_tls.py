@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 import ssl
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,24 +18,6 @@ from .zookeeper_tools import Connect, connect, needs_zookeeper, new_root, shared
 __all__ = ["connect"]  # fixtures
 
 pytestmark = needs_zookeeper()
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate of its own for 127.0.0.1, and its key."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        if os.environ.get("CI"):
-            pytest.fail("CI must not skip: no openssl here to make a certificate with")
-        pytest.skip("no openssl here to make a certificate with")
-    folder = tmp_path_factory.mktemp("tls")
-    made, key = folder / "cert.pem", folder / "key.pem"
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1",
-         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(made)],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return made, key
 
 
 @pytest.fixture

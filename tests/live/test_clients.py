@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -116,24 +113,6 @@ def test_a_database_number_and_a_valkey_url(servers: Servers, connect: Connect) 
         assert server.command("EXISTS", "a") == b":0\r\n"
         with redis.Redis(port=server.port, db=3) as client:
             assert client.exists("a")
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A self-signed certificate of localhost, and its key."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        if os.environ.get("CI"):
-            pytest.fail("CI must not skip: no openssl here to make a certificate with")
-        pytest.skip("no openssl here to make a certificate with")
-    folder = tmp_path_factory.mktemp("tls")
-    crt, key = folder / "crt.pem", folder / "key.pem"
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(crt)],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return crt, key
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
 import socket
-import subprocess
 import threading
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 
 import quorumlock as ql
 from quorumlock.lab.servers import Server, free_port
+from tests.certificates import make_certificate
 from tests.live.chaos.clocks import Clock
 from tests.proxy import Proxy
 
@@ -190,30 +189,22 @@ def test_plain_text_beyond_this_machine(start: Start) -> None:
 
 
 @pytest.fixture
-def certificate(tmp_path: Path) -> tuple[Path, Path]:
-    """One that ends soon, and its key."""
-    openssl = shutil.which("openssl")
-    assert openssl, "no openssl here to make a certificate with"
-    crt, key = tmp_path / "crt.pem", tmp_path / "key.pem"
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "12", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(crt)],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return crt, key
+def ends_soon(tmp_path: Path) -> tuple[Path, Path]:
+    """A certificate that ends soon, and its key."""
+    return make_certificate(tmp_path, days=12)
 
 
 @pytest.fixture
-def tls(start: Start, certificate: tuple[Path, Path]) -> str:
-    crt, key = certificate
+def tls(start: Start, ends_soon: tuple[Path, Path]) -> str:
+    crt, key = ends_soon
     port = free_port()
     arguments = ["--tls-port", str(port), "--tls-cert-file", str(crt), "--tls-key-file", str(key)]
     start(*arguments, "--tls-ca-cert-file", str(crt), "--tls-auth-clients", "no", kind="redis")
     return f"rediss://localhost:{port}"
 
 
-def test_certificates(tls: str, certificate: tuple[Path, Path]) -> None:
-    severity, _, says = only(troubles(f"{tls}?ssl_ca_certs={certificate[0]}", "encryption"))
+def test_certificates(tls: str, ends_soon: tuple[Path, Path]) -> None:
+    severity, _, says = only(troubles(f"{tls}?ssl_ca_certs={ends_soon[0]}", "encryption"))
     assert severity == "warning"
     assert "valid for 12" in says or "valid for 11.9" in says
     severity, _, says = only(troubles(f"{tls}?ssl_cert_reqs=none&ssl_check_hostname=false", "encryption"))
