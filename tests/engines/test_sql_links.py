@@ -98,7 +98,7 @@ def test_a_connection_that_is_cut_in_the_midst(both: Both, other: Locker, proxy:
     proxy.hold_requests()
     cutting = threading.Timer(0.2, proxy.cut)
     cutting.start()
-    lease = both.acquire(timeout=0)
+    lease = both.acquire(timeout=5)  # on a busy machine the cut may strike a connection that is still being made
     cutting.join()
     both.do(lambda _: lease.release())
     assert free(other)
