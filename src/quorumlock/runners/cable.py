@@ -25,8 +25,8 @@ from .base import Watch, not_made
 
 READ_SIZE = 8192
 CLOGGED_AFTER = 0.1
-LONG_AGO = float("-inf")
 """Seconds in which a socket takes nothing more."""
+LONG_AGO = float("-inf")
 
 
 class Strand:
