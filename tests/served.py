@@ -45,6 +45,16 @@ def _children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def _stopped(pid: int) -> bool:
+    """Have all of its threads stopped? One of them is told, and tells the others."""
+    tasks = Path(f"/proc/{pid}/task")
+    try:
+        states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks.iterdir()]
+    except OSError:
+        return True  # it has ended, or a thread of it has
+    return all(state in "TtZX" for state in states)
+
+
 class Served:
     """One server process, its port and its folder. It keeps its data when it is killed."""
 
@@ -128,8 +138,12 @@ class Served:
         self.start()
 
     def pause(self) -> None:
-        """SIGSTOP for it and its children: connections stand, nothing is answered."""
+        """SIGSTOP for it and its children: connections stand, and when this returns nothing is answered."""
         self._signal(signal.SIGSTOP)
+        end = time.monotonic() + READY_WITHIN
+        while not all(_stopped(pid) for pid in (self.pid, *_children(self.pid))):
+            assert time.monotonic() < end, "it does not stop"
+            time.sleep(0.001)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
