@@ -37,7 +37,7 @@ LANES = (
     Lane(5, frozenset({"contract", "operating", "web"}), ["--served=never"]),
     Lane(5, frozenset({"contract", "journal", "observing"}), ["--served=only"]),  # on servers of other engines
     Lane(5, frozenset({"docs", "engines", "guards"})),
-    Lane(10, frozenset({"core", "lab", "lab_stories", "sim", "specs", "style", "unit"})),
+    Lane(19, frozenset({"core", "lab", "lab_stories", "sim", "specs", "style", "unit"})),
 )
 
 

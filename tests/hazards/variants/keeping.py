@@ -71,7 +71,7 @@ def a_healing_outlives_its_release() -> None:
     rewrite(renewal.heal, (" and not grant.over", ""), ("if grant.over and any(", "if False and any("))
 
 
-@canary("test_keeper::test_a_lease_never_promises_more_than_a_majority_keeps")
+@canary("test_keeper::test_a_lease_never_promises_more_than_a_majority_keeps", dies_of="LeaseLost")
 def time_counts_from_the_answer() -> None:
     """A lease is valid for its ttl from the last answer, and not from before the request."""
     rewrite(renewal.renew, ("until = valid_until(started_at,", "until = valid_until(now,"))
