@@ -20,10 +20,10 @@ from ...clocks import boot_time
 from ...core.room import Room
 from ..sql.batches import Batch, Query, Trouble
 from ..sql.leases import CHANNEL, sign_of_life
+from .wire import Line, pq_errors
 
 if TYPE_CHECKING:
     from .engine import PostgresqlEngine
-    from .wire import Line
 
 AGAIN_AFTER = 0.5
 """Seconds, before another connection is tried."""
@@ -49,7 +49,7 @@ def _hear(line: Line, room: Room) -> None:
     pgconn = line.pgconn
     try:
         pgconn.consume_input()
-    except Exception as error:
+    except pq_errors() as error:
         raise OSError(str(error)) from None
     while (told := pgconn.notifies()) is not None:
         room.announced(0, told.extra.decode(errors="replace"))
@@ -88,7 +88,7 @@ class ThreadEars:
         while True:
             try:
                 line = self._engine.open(boot_time() + 5)
-            except Exception:
+            except Exception:  # whatever it is: nothing is heard, and it is tried again; who waits asks meanwhile
                 line = None
             if line is not None and line.pooled:
                 line.close()
@@ -178,7 +178,7 @@ class LoopEars:
         while True:
             try:
                 line = await self._engine.open_async(boot_time() + 5)
-            except Exception:
+            except Exception:  # whatever it is: nothing is heard, and it is tried again; who waits asks meanwhile
                 line = None
             if line is not None and line.pooled:
                 line.close()

@@ -66,8 +66,8 @@ class Line:
             return True
         try:
             self.pgconn.consume_input()
-        except Exception:
-            return False
+        except pq_errors():
+            return False  # it has said farewell
         return self.pgconn.status == ConnStatus.OK and not poll.poll(0)
 
     def close(self) -> None:

@@ -16,8 +16,6 @@ class Query(NamedTuple):
 
     text: str
     values: tuple[Value, ...] = ()
-    changes: int = -1
-    """So many rows must be changed by it, or what stands in the same transaction is undone; -1: any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ class Batch(NamedTuple):
     """Queries that are sent together, and answered together.
 
     Each is a transaction of its own, or several are, which makes no difference to whoever asks. With `whole` all of
-    them are one; it is undone if any changes other than the rows it should, and all results say so.
+    them are one.
     """
 
     queries: tuple[Query, ...]

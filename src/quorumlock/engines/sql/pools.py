@@ -144,12 +144,7 @@ class PoolLink(_Link):
             with connection:
                 if not batch.whole:
                     connection.execution_options(isolation_level="AUTOCOMMIT")
-                results: list[Result] = []
-                for query in batch.queries:
-                    results.append(_result(connection.execute(*_said(query))))
-                    if _differs(query, results[-1], batch):
-                        connection.rollback()
-                        return [Result((), 0) for _ in batch.queries]
+                results = [_result(connection.execute(*_said(query))) for query in batch.queries]
                 connection.commit()
                 return results
         except (SQLAlchemyError, OSError) as error:
@@ -166,12 +161,7 @@ class AsyncPoolLink(_Link):
                 connected = True
                 if not batch.whole:
                     await connection.execution_options(isolation_level="AUTOCOMMIT")
-                results: list[Result] = []
-                for query in batch.queries:
-                    results.append(_result(await connection.execute(*_said(query))))
-                    if _differs(query, results[-1], batch):
-                        await connection.rollback()
-                        return [Result((), 0) for _ in batch.queries]
+                results = [_result(await connection.execute(*_said(query))) for query in batch.queries]
                 await connection.commit()
                 return results
         except TimeoutError:
@@ -193,10 +183,6 @@ def _result(said: CursorResult[Any]) -> Result:
         return Result((), said.rowcount)
     rows = [tuple(bytes(v) if isinstance(v, memoryview) else v for v in row) for row in said.fetchall()]
     return Result(rows, len(rows))
-
-
-def _differs(query: Query, result: Result, batch: Batch) -> bool:
-    return batch.whole and query.changes not in (-1, result.count)
 
 
 def _trouble(error: Exception, unsent: bool, dialect: str) -> Trouble:

@@ -143,9 +143,9 @@ class Rows:
         version = lock.version + 1
         if lock.row.version:
             values = (version, lock.fence, lock.token, base, plus, lock.doc(), name, lock.row.version)
-            return Query(self._update, values, 1)
+            return Query(self._update, values)
         told = (name, self._begins, version, lock.fence, lock.token, base, plus, lock.doc())
-        return Query(self._insert, (*told, lock.row.fence), 1)
+        return Query(self._insert, (*told, lock.row.fence))
 
     def change_all(self, names: Sequence[str], decide: Callable[[list[Lock]], Answer]) -> Visit[
         tuple[Answer, list[Lock]]
@@ -168,7 +168,7 @@ class Rows:
                 continue
             new = [Lock(lock.row) for lock in changed if not lock.row.version]
             if new:
-                yield Batch(tuple(self.swap(lock)._replace(changes=-1) for lock in new))
+                yield Batch(tuple(self.swap(lock) for lock in new))
                 continue
             if (yield from self._swapped(changed)):
                 return answer, locks
