@@ -1,4 +1,4 @@
-"""Who is told on PostgreSQL, and where."""
+"""Who is told on PostgreSQL, and where; and how much is told at once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
 import quorumlock
@@ -35,3 +36,18 @@ def test_a_thread_that_blocks_its_event_loop_is_told_all_the_same(server: Databa
             release.join()
 
     asyncio.run(play())
+
+
+def test_more_locks_than_one_look_tells(server: Database) -> None:
+    """They are told in several steps, in order, each once."""
+    with quorumlock.connect(server.url, prefix="many:") as locks, psycopg.connect(server.url) as connection:
+        locks.lock("a", ttl=5).acquire().release()
+        connection.execute(
+            """INSERT INTO quorumlock_locks (name, begins, version, fence, token, until_us, touched_us, doc)
+            SELECT 'many:' || n, 5, 1, 1, 'somebody', 9000000000000000, 0, '' FROM generate_series(1, 2500) AS n"""
+        )
+        connection.commit()
+        found = locks.list("*", 10_000)
+        assert len(found) == len({*found}) == 2500
+        assert locks.list("12?") == [f"12{digit}" for digit in range(10)]
+        connection.execute("DELETE FROM quorumlock_locks WHERE token = 'somebody'")
