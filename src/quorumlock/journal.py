@@ -5,7 +5,8 @@ Every node writes down what it did itself, by its own clock. Here that becomes o
 1. Rows of several nodes are one event if they say the same of the same token: `what`, `name` and the start of the
    token, which no two attempts have in common.
 2. Clocks of nodes differ. All of them tell their time in the same round, so an event's is told by the clock of the
-   first node that answered.
+   first node that answered. A round takes time, too: of two events that are close to each other, the order is the
+   one in which most nodes wrote them down.
 3. A cursor has for each node the last row that was read. What was shown before all nodes had written it is in the
    cursor, too, with the nodes that still owe it: it is not shown again. (A few hundred at most: then the oldest are
    forgotten, and could be shown once more.)
@@ -18,8 +19,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from .core.votes import History, Noted, Tally
 from .errors import ConfigurationError
@@ -110,7 +112,7 @@ def merged(told: Sequence[History | None], cursor: Cursor, limit: int) -> tuple[
     newest = not any(cursor.ids)
     since = {node: _since(one, now_us, newest) for node, one in enumerate(told) if one is not None}
     settled: list[_Event] = []
-    for event in sorted(events.values(), key=lambda event: event.at_us):
+    for event in _ordered(events, told):
         # (What lies before all that a node could tell of, or hardly behind that, it may have forgotten already.)
         awaited = any(node not in event.rows and since[node] + SETTLE_US < event.at_us for node in since)
         if awaited and event.key not in cursor.owed and event.at_us > now_us - SETTLE_US:
@@ -151,8 +153,32 @@ def _events(told: Sequence[History | None]) -> dict[str, _Event]:
         for row in history.rows if history is not None and first is not None else ():
             at_us = row.at_us - history.now_us + first.now_us  # type: ignore[union-attr]
             event = events.setdefault(_key(row), _Event(_key(row), at_us, {}))
+            event.at_us = min(event.at_us, at_us)
             event.rows.setdefault(node, row)
     return events
+
+
+def _ordered(events: dict[str, _Event], told: Sequence[History | None]) -> Iterator[_Event]:
+    """By time; but what most nodes wrote right before an event comes first."""
+    written = [dict.fromkeys(_key(row) for row in history.rows) for history in told if history is not None]
+    places = [{key: place for place, key in enumerate(keys)} for keys in written]
+    before: dict[str, list[str]] = {key: [] for key in events}
+    for keys in written:
+        for one, other in pairwise(keys):
+            votes = [at[one] < at[other] for at in places if one in at and other in at]
+            if 2 * sum(votes) > len(votes):
+                before[other].append(one)
+    seen: set[str] = set()
+    for event in sorted(events.values(), key=lambda event: event.at_us):
+        waiting = [] if event.key in seen else [event.key]
+        seen.add(event.key)
+        while waiting:
+            earlier = next((one for one in before[waiting[-1]] if one not in seen), None)
+            if earlier is None:
+                yield events[waiting.pop()]
+            else:
+                seen.add(earlier)
+                waiting.append(earlier)
 
 
 def _key(row: Noted) -> str:

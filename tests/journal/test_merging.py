@@ -63,10 +63,10 @@ class World:
         for at_us, node, name in due:
             node.write(at_us, name)
 
-    def read(self, limit: int, silent: tuple[int, ...] = ()) -> int:
+    def read(self, limit: int, silent: tuple[int, ...] = (), takes_us: int = 0) -> int:
         cursor = Cursor.parse(self.cursor or None, len(self.nodes))
         told = [
-            None if index in silent else node.read(start, limit, self.now_us)
+            None if index in silent else node.read(start, limit, self.now_us + self.rng.randint(0, takes_us))
             for index, (node, start) in enumerate(zip(self.nodes, cursor.starts(), strict=True))
         ]
         events, later = merged(told, cursor, limit)
@@ -107,6 +107,39 @@ def test_what_all_nodes_have_is_shown_in_its_order(seed: int) -> None:
             world.read(world.rng.choice([1, 5, 100]))
     while world.read(50):
         pass
+    assert world.shown == world.happened
+
+
+@pytest.mark.parametrize("count", [3, 5])
+@pytest.mark.parametrize("seed", range(5))
+def test_what_majorities_have_is_shown_in_its_order(count: int, seed: int) -> None:
+    """Whatever time passes between one node's answer and another's: of two events, some node has written both."""
+    world = World(random.Random(seed), count, 5_000_000)
+    world.read(10)
+    for _ in range(200):
+        world.pass_time(1000)
+        world.happen(world.rng.sample(world.nodes, count // 2 + 1))
+        if world.rng.random() < 0.1:
+            world.pass_time(2 * SETTLE_US)
+            world.read(1000, takes_us=20_000)
+    world.pass_time(2 * SETTLE_US)
+    while world.read(1000, takes_us=20_000):
+        pass
+    assert world.shown == world.happened
+
+
+@pytest.mark.parametrize("slow", range(3))
+@pytest.mark.parametrize("between", range(3))
+def test_a_node_that_was_slow_is_outvoted(slow: int, between: int) -> None:
+    """Wherever it stands among the others, it wrote the first event behind those that followed."""
+    world = World(random.Random(1), 3, 0)
+    world.happen([node for index, node in enumerate(world.nodes) if index != slow])
+    for _ in range(between + 1):
+        world.pass_time(1000)
+        world.happen(world.nodes)
+    world.nodes[slow].write(world.now_us + 1000, "e0")
+    world.pass_time(2 * SETTLE_US)
+    world.read(10)
     assert world.shown == world.happened
 
 
