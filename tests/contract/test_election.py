@@ -12,7 +12,7 @@ from quorumlock import AcquireTimeout, AsyncLease, LeaseLost, LossReason
 
 from .stage import Stage, case, held
 
-TTL = 0.4
+TTL = 1.0
 
 
 @case

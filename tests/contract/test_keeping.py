@@ -18,7 +18,7 @@ from .stage import WITHIN, Stage, case, held, listen
 
 pytestmark = pytest.mark.takes_time
 
-TTL = 0.4
+TTL = 1.0
 SHORT = 0.1
 
 

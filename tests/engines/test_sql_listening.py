@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import cast
 
 import psycopg
 import pytest
 
 import quorumlock
 from quorumlock import Jitter
+from quorumlock.core.room import Room
+from quorumlock.engines.postgresql import listening
+from quorumlock.engines.postgresql.engine import PostgresqlEngine
 from tests.databases import Database, PostgreSQL, needed
 
 
@@ -51,3 +57,21 @@ def test_more_locks_than_one_look_tells(server: Database) -> None:
         assert len(found) == len({*found}) == 2500
         assert locks.list("12?") == [f"12{digit}" for digit in range(10)]
         connection.execute("DELETE FROM quorumlock_locks WHERE token = 'somebody'")
+
+
+def test_ears_that_are_closed_before_they_hear_leave_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread is in the midst of connecting to a server that says nothing; it clears up when it is over."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        locks = quorumlock.connect(f"postgresql://postgres@127.0.0.1:{silent.getsockname()[1]}/postgres")
+        monkeypatch.setattr(listening, "ANSWERS_WITHIN", 3.0)
+        monkeypatch.setattr(listening, "CLOSES_WITHIN", 0.05)
+        ears = listening.ThreadEars(cast(PostgresqlEngine, locks.engine))
+        before = {*os.listdir("/proc/self/fd")}
+        ears.listen(Room(), lambda: None)
+        (thread,) = (one for one in threading.enumerate() if one.name == "quorumlock-listen")
+        ears.close()
+        assert thread.is_alive(), "it was to be in the midst of it"
+        thread.join(20)
+        assert not thread.is_alive()
+        assert {*os.listdir("/proc/self/fd")} <= before
+        locks.close()

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 AGAIN_AFTER = 0.5
 """Seconds, before another connection is tried."""
+ANSWERS_WITHIN = 5.0
+CLOSES_WITHIN = 2.0
+"""A thread that takes longer to end is left to itself."""
 STANDS_FOR = 30.0
 """A connection that says nothing for so long is asked whether it is still there."""
 
@@ -74,7 +77,7 @@ class ThreadEars:
             if self._thread is None or not self._thread.is_alive():
                 self._stop = os.pipe()
                 self._thread = threading.Thread(
-                    target=self._run, args=(room, self._stop[0]), name="quorumlock-listen", daemon=True
+                    target=self._run, args=(room, self._stop), name="quorumlock-listen", daemon=True
                 )
                 Context().run(self._thread.start)
 
@@ -84,10 +87,20 @@ class ThreadEars:
         for done in waiting:
             done()
 
-    def _run(self, room: Room, stop: int) -> None:
+    def _run(self, room: Room, stop: tuple[int, int]) -> None:
+        try:
+            self._listen(room, stop[0])
+        finally:
+            with self._mutex:
+                if self._stop is stop:
+                    self._stop = None
+                for end in stop:
+                    os.close(end)
+
+    def _listen(self, room: Room, stop: int) -> None:
         while True:
             try:
-                line = self._engine.open(boot_time() + 5)
+                line = self._engine.open(boot_time() + ANSWERS_WITHIN)
             except Exception:  # whatever it is: nothing is heard, and it is tried again; who waits asks meanwhile
                 line = None
             if line is not None and line.pooled:
@@ -97,7 +110,7 @@ class ThreadEars:
                 return
             if line is not None:
                 try:
-                    line.run(_listening(room), boot_time() + 5)
+                    line.run(_listening(room), boot_time() + ANSWERS_WITHIN)
                     room.hears(0)
                     self._settled()
                     if self._hear(line, room, stop):
@@ -124,19 +137,16 @@ class ThreadEars:
             if stop in came:
                 return True
             if not came:
-                line.run(Batch((Query("SELECT 1"),)), boot_time() + 5)  # type: ignore[attr-defined]
+                line.run(Batch((Query("SELECT 1"),)), boot_time() + ANSWERS_WITHIN)  # type: ignore[attr-defined]
 
     def close(self) -> None:
         with self._mutex:
             thread, self._thread = self._thread, None
             stop, self._stop = self._stop, None
-        if thread is not None and stop is not None:
-            os.write(stop[1], b".")
-            if thread is not threading.current_thread():
-                thread.join(2)
-            if not thread.is_alive():
-                for end in stop:
-                    os.close(end)
+            if stop is not None:
+                os.write(stop[1], b".")
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(CLOSES_WITHIN)
 
     def forget(self) -> None:
         """In a forked child there is no such thread; its connection is the parent's."""
@@ -177,7 +187,7 @@ class LoopEars:
     async def _run(self, room: Room) -> None:
         while True:
             try:
-                line = await self._engine.open_async(boot_time() + 5)
+                line = await self._engine.open_async(boot_time() + ANSWERS_WITHIN)
             except Exception:  # whatever it is: nothing is heard, and it is tried again; who waits asks meanwhile
                 line = None
             if line is not None and line.pooled:
@@ -187,7 +197,7 @@ class LoopEars:
                 return
             if line is not None:
                 try:
-                    await line.run(_listening(room), boot_time() + 5)
+                    await line.run(_listening(room), boot_time() + ANSWERS_WITHIN)
                     room.hears(0)
                     self._settled()
                     await self._hear(line, room)
@@ -213,7 +223,7 @@ class LoopEars:
             finally:
                 loop.remove_reader(line.pgconn.socket)
             if not came.is_set():
-                await line.run(Batch((Query("SELECT 1"),)), boot_time() + 5)  # type: ignore[attr-defined]
+                await line.run(Batch((Query("SELECT 1"),)), boot_time() + ANSWERS_WITHIN)  # type: ignore[attr-defined]
 
     async def close(self) -> None:
         task = self._tasks.pop(asyncio.get_running_loop(), None)
