@@ -153,7 +153,6 @@ def _events(told: Sequence[History | None]) -> dict[str, _Event]:
         for row in history.rows if history is not None and first is not None else ():
             at_us = row.at_us - history.now_us + first.now_us  # type: ignore[union-attr]
             event = events.setdefault(_key(row), _Event(_key(row), at_us, {}))
-            event.at_us = min(event.at_us, at_us)
             event.rows.setdefault(node, row)
     return events
 

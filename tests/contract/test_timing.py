@@ -57,13 +57,13 @@ async def test_a_released_lock_has_no_delay(stage: Stage) -> None:
 @pytest.mark.takes_time
 @case
 async def test_a_delayed_lock_is_extended_and_kept_like_any_other(stage: Stage) -> None:
-    ours, theirs = await stage.connect(), await stage.connect()
+    ours, theirs = await stage.connect(max_ttl=2), await stage.connect(max_ttl=2)
     started_at = time.monotonic()
-    lease = await held(ours.lock("a", ttl=0.5, lock_delay=0.5))
+    lease = await held(ours.lock("a", ttl=1, lock_delay=1))
     await lease.extend()
-    assert all(left <= 1000 for left in stage.ground.left_ms("a"))
-    assert sum(left > 500 for left in stage.ground.left_ms("a")) > stage.count // 2
-    assert await stage.until(lambda: time.monotonic() - started_at > 0.7)
+    assert all(left <= 2000 for left in stage.ground.left_ms("a"))
+    assert sum(left > 1000 for left in stage.ground.left_ms("a")) > stage.count // 2
+    assert await stage.until(lambda: time.monotonic() - started_at > 1.4)
     lease.check()
     assert await theirs.lock("a", ttl=1).try_acquire() is None
     await lease.release()
@@ -137,9 +137,9 @@ async def test_what_is_held_too_long_is_not_renewed(stage: Stage) -> None:
     """`max_hold`, for several locks and for those who share one."""
     locks = await stage.connect()
     leases = [
-        await held(locks.multi(["a", "b"], ttl=0.6, max_hold=0.7)),
-        await held(locks.read_write("r").read(ttl=0.6, max_hold=0.7)),
-        await held(locks.semaphore("s", 2, ttl=0.6, max_hold=0.7)),
+        await held(locks.multi(["a", "b"], ttl=1, max_hold=1)),
+        await held(locks.read_write("r").read(ttl=1, max_hold=1)),
+        await held(locks.semaphore("s", 2, ttl=1, max_hold=1)),
     ]
     events = [lease.lost for lease in leases]
     assert await stage.until(lambda: all(event.is_set() for event in events))
