@@ -186,7 +186,7 @@ def test_a_killed_wrapper_takes_its_whole_family_along(url: str, tmp_path: Path)
 
 def test_a_wrapper_that_is_stopped_does_not_let_the_job_outlive_its_lock(url: str, tmp_path: Path) -> None:
     told = tmp_path / "pids"
-    with ql.connect(url) as locks, running("--ttl", "1", *family(told), url=url) as wrapper:
+    with ql.connect(url) as locks, running("--ttl", "4", *family(told), url=url) as wrapper:
         members = pids(told, 3)
         wrapper.send_signal(signal.SIGSTOP)
         with locks.lock("job", timeout=30):

@@ -146,8 +146,8 @@ def test_a_lease_lives_on_after_the_thread_that_acquired_it(servers: Servers, co
     nodes = servers.servers[:3]
     locks = connect(servers.urls[:3])
     with ThreadPoolExecutor(1) as pool:
-        lease = pool.submit(locks.lock("a", ttl=0.4).acquire).result()
-    assert not lease.lost.wait(0.7), "its thread has ended, and so has renewal"
+        lease = pool.submit(locks.lock("a", ttl=1).acquire).result()
+    assert not lease.lost.wait(1.4), "its thread has ended, and so has renewal"
     with ThreadPoolExecutor(3) as pool:
         pool.submit(lease.extend).result()
         lease.check()
@@ -161,18 +161,18 @@ def test_a_lease_lives_on_after_the_task_that_acquired_it(servers: Servers, conn
     connect(servers.urls[:3]).close()
 
     async def helped(locks: AsyncLocker) -> list[AsyncLease]:
-        first = await asyncio.wait_for(locks.lock("a", ttl=0.4).acquire(), 2)
-        second, third = await asyncio.gather(*(locks.lock(name, ttl=0.4).acquire() for name in "bc"))
+        first = await asyncio.wait_for(locks.lock("a", ttl=1).acquire(), 2)
+        second, third = await asyncio.gather(*(locks.lock(name, ttl=1).acquire() for name in "bc"))
         async with asyncio.TaskGroup() as group:
-            fourth = group.create_task(locks.lock("d", ttl=0.4).acquire())
+            fourth = group.create_task(locks.lock("d", ttl=1).acquire())
         async with asyncio.timeout(2):
-            fifth = await locks.lock("e", ttl=0.4).acquire()
+            fifth = await locks.lock("e", ttl=1).acquire()
         return [first, second, third, fourth.result(), fifth]
 
     async def main() -> None:
         async with quorumlock.connect_async(servers.urls[:3], max_ttl=1) as locks:
             leases = await asyncio.create_task(helped(locks))
-            await asyncio.sleep(0.7)
+            await asyncio.sleep(1.4)
             for lease in leases:
                 lease.check()
                 await asyncio.create_task(lease.extend())
@@ -189,11 +189,11 @@ def test_one_async_locker_serves_two_loops_at_a_time(servers: Servers, connect: 
     meet = threading.Barrier(2)
 
     async def live(mine: str, others: str) -> None:
-        lease = await locks.lock(mine, ttl=0.4).acquire(timeout=2)
+        lease = await locks.lock(mine, ttl=1).acquire(timeout=2)
         await asyncio.to_thread(meet.wait, 5)
         for _ in range(10):
             assert await locks.lock(others, ttl=1).try_acquire() is None
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.14)
         lease.check()
         await asyncio.to_thread(meet.wait, 5)
         await lease.release()

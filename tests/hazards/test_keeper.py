@@ -24,8 +24,8 @@ from .sides import Side
 pytestmark = [pytest.mark.live, pytest.mark.one_kind]
 
 Put = Callable[[Server], Proxy]
-TTL = 0.45
-"""Renewed every 150 ms: a busy machine may miss one, or two."""
+TTL = 1.0
+"""Renewed every third of it: a busy machine may miss one, or two."""
 
 
 async def comes(condition: Callable[[], object], within: float = 3.0) -> bool:
@@ -288,7 +288,7 @@ def test_a_lease_never_promises_more_than_a_majority_keeps(side: Side, put_proxy
     async def main() -> None:
         proxies = [put_proxy(node) for node in side.nodes]
         async with side.locker([proxy.url for proxy in proxies]) as locks:
-            lease = await locks.lock("a", ttl=0.4).acquire()
+            lease = await locks.lock("a", ttl=0.8).acquire()
             for proxy in proxies:
                 proxy.delay = 0.03
             compared = 0
@@ -297,7 +297,7 @@ def test_a_lease_never_promises_more_than_a_majority_keeps(side: Side, put_proxy
             async def hinder() -> None:
                 while time.monotonic() < ended:
                     await asyncio.sleep(random.random() * 0.2)
-                    await lease.extend(random.choice([0.3, 0.4, 0.6]))
+                    await lease.extend(random.choice([0.6, 0.8, 1.0]))
                     side.nodes[2].command("DEL", "a")
 
             hindering = asyncio.create_task(hinder())
@@ -320,11 +320,11 @@ def test_max_hold_ends_renewal(side: Side) -> None:
     async def main() -> None:
         async with side.locker() as locks:
             started_at = time.monotonic()
-            lease = await locks.lock("a", ttl=0.3, max_hold=0.4).acquire()
+            lease = await locks.lock("a", ttl=TTL, max_hold=TTL).acquire()
             lost = lease.lost
-            assert await comes(lost.is_set, 0.4 + 0.3 + 1)
+            assert await comes(lost.is_set, 2 * TTL + 1)
             took = time.monotonic() - started_at
-            assert 0.4 <= took < 0.4 + 0.3 + SLACK
+            assert TTL <= took < 2 * TTL + SLACK
             with pytest.raises(LeaseLost) as over:
                 lease.check()
             assert over.value.reason is LossReason.MAX_HOLD

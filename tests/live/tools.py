@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from quorumlock.lab.servers import Server
 
-SLACK = 0.5
+SLACK = 1.5
 """What a busy machine may add to any duration that a test measures."""
 
 
