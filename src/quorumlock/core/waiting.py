@@ -189,6 +189,9 @@ def _insist(fleet: Fleet, room: Room, wish: Wish, watch: Watch) -> Steps[Grant]:
                 if room.ears:
                     attempt -= 1
                     continue
+            if shown is None and ticket is not None and room.ears:  # a majority is back, and does not know of us
+                attempt -= 1
+                continue
             if wish.adaptive and watch.queued:
                 pause = _poll(polls, outcome.place, fleet)
                 polls += 1
