@@ -255,10 +255,10 @@ def test_databases_of_any_collation(place: Place, collation: str) -> None:
     """MySQL has one for each database."""
     database = place.another_database(f"COLLATE {collation}")
     with place.connect(url=place.url(database=database)) as locker:
-        with locker.lock("ä", ttl=0.3) as lease, locker.multi(["x", "y"], ttl=0.3):
-            time.sleep(0.5)
+        with locker.lock("ä", ttl=1) as lease, locker.multi(["x", "y"], ttl=1):
+            time.sleep(1.3)
             lease.check()
-            lease.extend(1)
+            lease.extend(2)
         with locker.read_write("ä").write(ttl=1), locker.semaphore("s", 2, ttl=1):
             pass
         assert locker.cell("c").set("ä", 0) > 0
