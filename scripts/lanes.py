@@ -1,8 +1,8 @@
 """Runs the tests in five lanes at a time: most of them wait for servers and clocks, and the machine would be idle.
 
-The first is for real time: nodes that must answer soon, faults at the right moment. The others are nice to it:
-those of tests that use servers and are patient, and that of tests which only compute. With arguments there is one
-lane, and pytest gets them.
+Four use servers and clocks, and share the machine alike: who is nice to others is kept from running for longer than
+a test can forgive. The last only computes, and gives way to all. With arguments there is one lane, and pytest gets
+them.
 
 `--beside COMMAND`, first of all: that, too, at the same time. If it fails, everything ends.
 """
@@ -34,9 +34,9 @@ class Lane(NamedTuple):
 
 LANES = (
     Lane(0, frozenset()),
-    Lane(5, frozenset({"contract", "operating", "web"}), ["--served=never"]),
-    Lane(5, frozenset({"contract", "journal", "observing"}), ["--served=only"]),  # on servers of other engines
-    Lane(5, frozenset({"docs", "engines", "guards"})),
+    Lane(0, frozenset({"contract", "operating", "web"}), ["--served=never"]),
+    Lane(0, frozenset({"cli", "contract", "journal", "observing"}), ["--served=only"]),  # on servers of other engines
+    Lane(0, frozenset({"docs", "engines", "guards"})),
     Lane(19, frozenset({"core", "lab", "lab_stories", "sim", "specs", "style", "unit"})),
 )
 
@@ -72,12 +72,13 @@ def main(arguments: list[str]) -> int:
     commands = [(pytest(*arguments), 0)]
     if not arguments:
         commands = [
-            (pytest(*(["-q"] if lane.niceness else []), *arguments_of(lane)), lane.niceness) for lane in LANES
+            (pytest(*(["-q"] if number else []), *arguments_of(lane)), lane.niceness)
+            for number, lane in enumerate(LANES)
         ]
     if beside:
         commands.append((beside, 10))
-    for command, niceness in commands:
-        print(f"{'beside it, told at the end' if niceness else 'here'}: {shlex.join(command)}", flush=True)
+    for number, (command, _) in enumerate(commands):
+        print(f"{'beside it, told at the end' if number else 'here'}: {shlex.join(command)}", flush=True)
     with ExitStack() as stack:
         told = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in commands[1:])]
         with ExitStack() as running:

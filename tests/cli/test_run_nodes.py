@@ -57,7 +57,7 @@ def test_every_exit_code_on_nodes(fleet: Fleet) -> None:
 def test_a_job_outlives_a_minority_but_not_a_majority(fleet: Fleet, tmp_path: Path) -> None:
     servers, locks, url = fleet
     told = tmp_path / "pids"
-    with running(f"--ttl={TTL}", *family(told), url=url) as wrapper:
+    with running(f"--ttl={TTL}", *family(told, "hears"), url=url) as wrapper:
         members = pids(told, 3)
         servers[0].kill()
         first = locks.inspect("job").holders[0]

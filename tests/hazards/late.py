@@ -27,10 +27,10 @@ class Bench:
         self.proxies = [put_proxy(node) for node in nodes]
         self.names = (f"name-{index}" for index in itertools.count())
 
-    def new_locker(self) -> AsyncLocker:
+    def new_locker(self, node_timeout: float = 0.25) -> AsyncLocker:
         urls = [proxy.url for proxy in self.proxies]
         return quorumlock.connect_async(
-            urls, max_ttl=1, node_timeout=0.25, fleet="bench", retry=Jitter(0.01), identify=False
+            urls, max_ttl=1, node_timeout=node_timeout, fleet="bench", retry=Jitter(0.01), identify=False
         )
 
     @asynccontextmanager

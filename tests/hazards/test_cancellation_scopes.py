@@ -138,7 +138,7 @@ def test_a_cancellation_is_one_also_where_the_locker_is_being_closed(bench: Benc
     """Whoever was cancelled in time hears of that, and not that the Locker is closed."""
 
     async def once(k: int) -> bool:
-        locks = bench.new_locker()
+        locks = bench.new_locker(node_timeout=5)
         await (await acquire(locks, next(bench.names))).release()
         bench.hold()
         task = asyncio.create_task(acquire(locks, next(bench.names)))

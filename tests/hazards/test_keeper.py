@@ -111,10 +111,10 @@ def test_without_keep_it_ends_by_its_ttl_and_says_so(side: Side) -> None:
         async with side.locker() as locks:
             told: list[str] = []
             lease = await locks.lock(
-                "a", ttl=0.2, keep=False, on_lost=lambda lease: told.append(lease.name)
+                "a", ttl=TTL, keep=False, on_lost=lambda lease: told.append(lease.name)
             ).acquire()
             lost = lease.lost
-            assert await comes(lost.is_set, 0.2 + 1)
+            assert await comes(lost.is_set, TTL + 1)
             assert await comes(lambda: told == ["a"])
             with pytest.raises(LeaseLost) as over:
                 lease.check()

@@ -116,7 +116,7 @@ def only_slow(broken: NoQuorum) -> bool:
     return Cause.SILENT in causes and Cause.FAILED not in causes
 
 
-def nothing_is_left(nodes: Sequence[Server], within: float = 0.4, locks: quorumlock.Locker | None = None) -> None:
+def nothing_is_left(nodes: Sequence[Server], within: float = 0.6, locks: quorumlock.Locker | None = None) -> None:
     """No lock on any node; far sooner than a ttl could have ended it.
 
     `locks` is used meanwhile: without a thread of its own, a locker says what it owes to a slow or reconnected

@@ -17,7 +17,7 @@ from tests.hazards.programs import ended, start
 
 pytestmark = [pytest.mark.live, pytest.mark.one_kind]
 
-TTL = 0.5
+TTL = 1.0
 SLACK = 2.0
 """What a busy machine may add to a hand-over."""
 
