@@ -35,7 +35,7 @@ class Lane(NamedTuple):
 LANES = (
     Lane(0, frozenset()),
     Lane(0, frozenset({"contract", "operating", "web"}), ["--served=never"]),
-    Lane(0, frozenset({"cli", "contract", "journal", "observing"}), ["--served=only"]),  # on servers of other engines
+    Lane(0, frozenset({"cli", "contract", "journal", "observing"}), ["--served=only"]),  # others
     Lane(0, frozenset({"docs", "engines", "guards"})),
     Lane(19, frozenset({"core", "lab", "lab_stories", "sim", "specs", "style", "unit"})),
 )
