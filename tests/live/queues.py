@@ -19,7 +19,7 @@ HOUR = quorumlock.Jitter(3600)
 LONG = 60.0
 SOON = 8.0
 """Much less than a ttl or a poll, and much more than any hand-over on a busy machine."""
-CALM: dict[str, object] = {"max_ttl": LONG, "retry": HOUR, "node_timeout": 0.5}
+CALM: dict[str, object] = {"max_ttl": LONG, "retry": HOUR, "node_timeout": 2.0}
 """Options of a Locker that nothing but announcements wakes; and a busy machine does not make nodes suspect."""
 
 

@@ -26,6 +26,8 @@ from .base import Watch, not_made
 READ_SIZE = 8192
 CLOGGED_AFTER = 0.1
 """Seconds in which a socket takes nothing more."""
+TRUSTED = 0.05
+"""A strand that was read from a moment ago is written to without a look whether it was closed meanwhile."""
 LONG_AGO = float("-inf")
 
 
@@ -156,6 +158,7 @@ class Cable:
         self._watch = watch
         self._clock = engine.clock
         self._node_timeout = node_timeout
+        self._trusted = min(node_timeout, TRUSTED)
         self._majority = len(engine.nodes) // 2 + 1
         self._strands: list[Strand | None] = [None] * len(engine.nodes)
         self._sole: Strand | None = None
@@ -179,7 +182,7 @@ class Cable:
         try:
             now = self._clock()
             sole, request = self._sole, round_.requests[0]
-            if sole is not None and request is not None and now - sole.read_at <= self._node_timeout:
+            if sole is not None and request is not None and now - sole.read_at <= self._trusted:
                 # One node, well and connected: nothing to choose, nothing to poll.
                 due = now + round_.timeout
                 self._ask(sole, request, self._encode(request), tally, now)
@@ -234,7 +237,7 @@ class Cable:
             if request is None or tally.answers[node] is not None:
                 continue
             strand = self._strands[node]
-            if strand is not None and now - strand.read_at > self._node_timeout:
+            if strand is not None and now - strand.read_at > self._trusted:
                 strand = self._looked_after(strand, now)
             if strand is None:
                 waits |= self._open(node, round_, now)
@@ -279,7 +282,7 @@ class Cable:
     def _refresh(self, now: float) -> None:
         """Looks at every strand that was not read for a while."""
         for strand in self._strands:
-            if strand is not None and now - strand.read_at > self._node_timeout:
+            if strand is not None and now - strand.read_at > self._trusted:
                 self._looked_after(strand, now)
 
     def _looked_after(self, strand: Strand, now: float) -> Strand | None:
