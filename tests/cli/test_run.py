@@ -195,6 +195,23 @@ def test_a_wrapper_that_is_stopped_does_not_let_the_job_outlive_its_lock(url: st
         assert wrapper.wait(timeout=30) == 76
 
 
+def test_what_was_stopped_with_its_leash_does_not_outlive_its_lock_by_that_time(url: str, tmp_path: Path) -> None:
+    """A container that is paused, all of it, and goes on when the lock is over: the leash may not sleep the rest."""
+    told = tmp_path / "pids"
+    with running("--ttl", "3", *family(told), url=url) as wrapper:
+        members = pids(told, 3)
+        leash = os.getpgid(members[0])
+        assert leash not in {wrapper.pid, *members}
+        for pid in (wrapper.pid, leash):
+            os.kill(pid, signal.SIGSTOP)
+        with ql.connect(url) as locks:
+            locks.lock("job", timeout=30).acquire().release()
+        os.kill(leash, signal.SIGCONT)
+        assert eventually(lambda: not any(alive(pid) for pid in members), 1.5), "it sleeps on"
+        wrapper.send_signal(signal.SIGCONT)
+        assert wrapper.wait(timeout=30) == 76
+
+
 @pytest.mark.parametrize(("on_lost", "how"), [("term", "hears"), ("term", "deaf"), ("kill", "hears")])
 def test_a_broken_lock_ends_the_job(url: str, tmp_path: Path, on_lost: str, how: str) -> None:
     told = tmp_path / "pids"

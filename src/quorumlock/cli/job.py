@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import termios
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from ..clocks import boot_time
-from .leash import FOR_EVER, Leash
+from .leash import FOR_EVER, Leash, readable
 
 PASSED_ON = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
@@ -97,7 +96,7 @@ class Job:
         self.leash.vouch(boot_time() + lease.remaining() - margin / 2 if minding else FOR_EVER)
 
     def _sleep(self, longest: float) -> None:
-        if select.select([self._ears], [], [], min(longest, 3600.0))[0]:
+        if readable(self._ears, min(longest, 3600.0)):
             for number in os.read(self._ears, 4096):
                 if number in PASSED_ON:
                     self.leash.signal(number)

@@ -22,6 +22,18 @@ from ..clocks import boot_time
 SAID = struct.Struct("d")
 LET_GO = -1.0
 FOR_EVER = float("inf")
+NAP = 1.0
+"""The longest sleep: the clock of poll stands still while the machine sleeps."""
+
+
+def readable(fd: int, within: float) -> bool:
+    """Is there something to read, within so many seconds?
+
+    By poll: select would add the time for which we were stopped, or our container was paused.
+    """
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(within * 1000))
 
 
 class Leash:
@@ -113,8 +125,7 @@ def _watch(reader: int) -> None:
     until = FOR_EVER
     while True:
         left = until - boot_time()
-        ready = left > 0 and select.select([reader], [], [], min(left, 3600.0))[0]
-        if ready:
+        if left > 0 and readable(reader, min(left, NAP)):
             said = os.read(reader, 512 * SAID.size)
             if not said:
                 break
