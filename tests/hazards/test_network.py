@@ -39,7 +39,7 @@ class Lines:
         self.nodes = nodes
         self.proxies = [put_proxy(node) for node in nodes]
         self.urls = [proxy.url for proxy in self.proxies]
-        self.node_timeout = 0.2
+        self.node_timeout = 0.5
         self.locks = connect(self.urls, fleet="lines", node_timeout=self.node_timeout)
         for _ in range(2):
             lease = self.locks.lock("warm", ttl=1).acquire(timeout=2)

@@ -27,7 +27,7 @@ Put = Callable[[Server], Proxy]
 
 
 @contextmanager
-def busy(locks: quorumlock.Locker, name: str = "a") -> Iterator[list[tuple[float, float, int]]]:
+def busy(locks: quorumlock.Locker, name: str = "a", ttl: float = 0.4) -> Iterator[list[tuple[float, float, int]]]:
     """A client of a fleet that takes the lock, holds it and renews it; gives from when to when, and the fence."""
     spans: list[tuple[float, float, int]] = []
     enough = threading.Event()
@@ -35,7 +35,7 @@ def busy(locks: quorumlock.Locker, name: str = "a") -> Iterator[list[tuple[float
     def work() -> None:
         while not enough.is_set():
             try:
-                lease = locks.lock(name, ttl=0.4).acquire(timeout=0.2)
+                lease = locks.lock(name, ttl=ttl).acquire(timeout=0.2)
             except LockError:
                 enough.wait(0.02)
                 continue
@@ -168,7 +168,7 @@ def test_a_node_is_replaced_behind_a_named_fleet_without_a_pause(make_servers: M
     """The old node is stopped for good, then clients are restarted with the new list, one after another."""
     servers = make_servers(4)
     old = connect(servers.urls[:3], fleet="shop")
-    with busy(old) as spans:
+    with busy(old, ttl=1) as spans:
         servers[2].kill()
         new = connect([*servers.urls[:2], servers.urls[3]], fleet="shop")
         assert new.lock("a", ttl=0.4).try_acquire() is None, "the marker is the same: it takes part at once"
