@@ -196,7 +196,7 @@ def test_a_wrapper_that_is_stopped_does_not_let_the_job_outlive_its_lock(url: st
 
 
 def test_what_was_stopped_with_its_leash_does_not_outlive_its_lock_by_that_time(url: str, tmp_path: Path) -> None:
-    """A container that is paused, all of it, and goes on when the lock is over: the leash may not sleep the rest."""
+    """A container that is paused, and goes on when the lock is over: the leash may not sleep the rest."""
     told = tmp_path / "pids"
     with running("--ttl", "3", *family(told), url=url) as wrapper:
         members = pids(told, 3)
