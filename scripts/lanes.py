@@ -1,8 +1,8 @@
-"""Runs the tests in five lanes at a time: most of them wait for servers and clocks, and the machine would be idle.
+"""Runs the tests in four lanes at a time: most of them wait for servers and clocks, and the machine would be idle.
 
-Four use servers and clocks, and share the machine alike: who is nice to others is kept from running for longer than
-a test can forgive. The last only computes, and gives way to all. With arguments there is one lane, and pytest gets
-them.
+Three use servers and clocks, and share the machine alike: who is nice to others is kept from running for longer
+than a test can forgive, and so are all if there are more. The last only computes, and gives way. With arguments
+there is one lane, and pytest gets them.
 
 `--beside COMMAND`, first of all: that, too, at the same time. If it fails, everything ends.
 """
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -25,18 +25,16 @@ TESTS = Path(__file__).parent.parent / "tests"
 
 
 class Lane(NamedTuple):
-    """Some folders, and what else pytest is told. Whatever is new goes to the lane without folders, the first."""
+    """Some folders. Whatever is new goes to the lane without any, the first."""
 
     niceness: int
     folders: frozenset[str]
-    more: Sequence[str] = ()
 
 
 LANES = (
     Lane(0, frozenset()),
-    Lane(0, frozenset({"contract", "operating", "web"}), ["--served=never"]),
-    Lane(0, frozenset({"cli", "contract", "journal", "observing"}), ["--served=only"]),  # others
-    Lane(0, frozenset({"docs", "engines", "guards"})),
+    Lane(0, frozenset({"contract"})),
+    Lane(0, frozenset({"docs", "engines", "guards", "journal", "observing", "operating"})),
     Lane(19, frozenset({"core", "lab", "lab_stories", "sim", "specs", "style", "unit"})),
 )
 
@@ -45,7 +43,7 @@ def arguments_of(lane: Lane) -> list[str]:
     """For pytest."""
     there = {path.name for path in TESTS.iterdir() if any(path.glob("**/test_*.py"))}
     folders = lane.folders & there if lane.folders else there.difference(*(one.folders for one in LANES))
-    return [*(f"tests/{name}" for name in sorted(folders)), *lane.more]
+    return [f"tests/{name}" for name in sorted(folders)]
 
 
 def pytest(*arguments: str) -> list[str]:

@@ -34,31 +34,6 @@ MARKERS = {
 }
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--served",
-        choices=["only", "never"],
-        help="cases on engines with servers of their own: only these, or none",
-    )
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    chosen = config.getoption("served", None)
-    if chosen is None:
-        return
-    kept: list[pytest.Item] = []
-    left: list[pytest.Item] = []
-    for item in items:
-        here = Path(__file__).parent in item.path.parents
-        (left if here and _is_served(item) is (chosen == "never") else kept).append(item)
-    items[:] = kept
-    config.hook.pytest_deselected(items=left)
-
-
-def _is_served(item: pytest.Item) -> bool:
-    return hasattr(item, "callspec") and item.callspec.params.get("engine") in SERVED
-
-
 def pytest_configure(config: pytest.Config) -> None:
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
