@@ -33,7 +33,7 @@ class Lane(NamedTuple):
 
 LANES = (
     Lane(0, frozenset()),
-    Lane(0, frozenset({"contract"})),
+    Lane(0, frozenset({"contract", "web"})),
     Lane(0, frozenset({"docs", "engines", "guards", "journal", "observing", "operating"})),
     Lane(19, frozenset({"core", "lab", "lab_stories", "sim", "specs", "style", "unit"})),
 )

@@ -43,7 +43,7 @@ class Stage:
     async def connect(self, **options: Any) -> AsyncLocker:
         """Another locker; the first one with its prefix makes the fleet ready."""
         options.setdefault("max_ttl", MAX_TTL)
-        options.setdefault("node_timeout", 0.5)
+        options.setdefault("node_timeout", 0.3)
         options.setdefault("retry", Jitter(0.02))
         if self.side == "asyncio":
             locker = quorumlock.connect_async(self.ground.urls, **options)

@@ -50,7 +50,7 @@ async def test_a_free_lock_is_the_heads(stage: Stage) -> None:
 async def test_who_gives_up_keeps_nobody_waiting(stage: Stage) -> None:
     ours, theirs, last = await stage.connect(), await stage.connect(), await stage.connect_patient(max_ttl=1)
     lease = await held(ours.lock("a", ttl=1, fair=True))
-    impatient = asyncio.create_task(theirs.lock("a", ttl=1, fair=True).acquire(timeout=0.3))
+    impatient = asyncio.create_task(theirs.lock("a", ttl=1, fair=True).acquire(timeout=1))
     await stage.wait_for_waiters("a", 1)
     waiter = asyncio.create_task(last.lock("a", ttl=1, fair=True).acquire(timeout=30))
     with pytest.raises(AcquireTimeout):

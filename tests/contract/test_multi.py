@@ -14,7 +14,7 @@ from tests.live.tools import exists, keys
 from .grounds import RedisGround
 from .stage import Stage, case, held
 
-TTL = 0.8
+TTL = 1.0
 """Long enough for a busy machine to renew in time; what is kept is watched for somewhat more than that."""
 
 

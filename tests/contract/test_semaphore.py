@@ -13,7 +13,7 @@ from quorumlock import AcquireTimeout, LeaseLost, LockHeld, LossReason, Unsuppor
 from .grounds import SOMEBODY
 from .stage import Stage, case, held
 
-TTL = 0.8
+TTL = 1.0
 """Long enough for a busy machine to renew in time; what is kept is watched for somewhat more than that."""
 
 
