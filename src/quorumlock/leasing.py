@@ -315,9 +315,9 @@ class LeaseBase(Generic[EventT]):
         return redlock.release(fleet, grant.name, grant.token, grant.ttl, route, tally, request)
 
     def _released(self, tally: Tally) -> None:
-        self._freed = True
         if (room := self._grant.room) is not None:
             room.freed(self._grant, any(answer is not None and answer.place for answer in tally.answers))
+        self._freed = True  # not before: who was interrupted gives it back once more
         if self._locker._bus.listening:
             self._tell_released(tally.won)
 
