@@ -14,6 +14,7 @@ import quorumlock
 from quorumlock import ConfigurationError, Locker, NoQuorum, Unsupported
 from quorumlock.core.votes import Cause
 from quorumlock.lab.servers import free_port, give_back
+from tests.live.tools import Renewals, eventually
 
 from .sql_servers import PASSWORD, Connect, Place, cause_of, connect, on_mysql, place
 
@@ -255,8 +256,9 @@ def test_databases_of_any_collation(place: Place, collation: str) -> None:
     """MySQL has one for each database."""
     database = place.another_database(f"COLLATE {collation}")
     with place.connect(url=place.url(database=database)) as locker:
-        with locker.lock("ä", ttl=1) as lease, locker.multi(["x", "y"], ttl=1):
-            time.sleep(1.3)
+        renewals = Renewals(locker)
+        with locker.lock("ä", ttl=1) as lease, locker.multi(["x", "y"], ttl=1) as both:
+            assert eventually(lambda: renewals.outlive_a_ttl("ä", both.name), 10)
             lease.check()
             lease.extend(2)
         with locker.read_write("ä").write(ttl=1), locker.semaphore("s", 2, ttl=1):

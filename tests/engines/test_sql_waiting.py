@@ -16,6 +16,7 @@ from quorumlock.engines.postgresql import listening
 from quorumlock.engines.sql.leases import sign_of_life
 from tests.databases import needed
 from tests.hazards.programs import start
+from tests.live.tools import Renewals, eventually
 from tests.proxy import Proxy
 
 from .sql_servers import (
@@ -200,10 +201,11 @@ def pooler(place: Place) -> Iterator[PgBouncer]:
 def test_through_a_pooler_that_changes_connections(place: Place, pooler: PgBouncer) -> None:
     one, other = (place.connect(url=place.url(pooler.port), prefix="pooled:") for _ in range(2))
     with one, other:
+        renewals = Renewals(one)
         with one.lock("a", ttl=1) as lease:
             assert one.engine.pooled
             assert other.lock("a").try_acquire() is None
-            time.sleep(1.3)
+            assert eventually(lambda: renewals.outlive_a_ttl("a"), 10)
             lease.check()
         lease = one.lock("a", ttl=8).acquire()
         wait = Wait(other, fair=True)

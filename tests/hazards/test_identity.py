@@ -12,7 +12,7 @@ import pytest
 import quorumlock
 from quorumlock import AsyncLease, AsyncLocker, LeaseLost, Locker, LossReason
 from quorumlock.lab.servers import Servers
-from tests.live.tools import eventually, get, lock_keys, pttl
+from tests.live.tools import Renewals, eventually, get, lock_keys, pttl
 
 from .sides import Side
 
@@ -171,8 +171,9 @@ def test_a_lease_lives_on_after_the_task_that_acquired_it(servers: Servers, conn
 
     async def main() -> None:
         async with quorumlock.connect_async(servers.urls[:3], max_ttl=1) as locks:
+            renewals = Renewals(locks)
             leases = await asyncio.create_task(helped(locks))
-            await asyncio.sleep(1.4)
+            assert await asyncio.to_thread(eventually, lambda: renewals.outlive_a_ttl(*"abcde"), 10)
             for lease in leases:
                 lease.check()
                 await asyncio.create_task(lease.extend())
@@ -186,15 +187,14 @@ def test_one_async_locker_serves_two_loops_at_a_time(servers: Servers, connect: 
     """In two threads: each keeps its own leases, is refused the other's, and closes its own connections."""
     connect(servers.urls[:3]).close()
     locks = quorumlock.connect_async(servers.urls[:3], max_ttl=1, node_timeout=0.25)
-    meet = threading.Barrier(2)
+    meet, renewals = threading.Barrier(2), Renewals(locks)
 
     async def live(mine: str, others: str) -> None:
         lease = await locks.lock(mine, ttl=1).acquire(timeout=2)
         await asyncio.to_thread(meet.wait, 5)
-        for _ in range(10):
+        while not renewals.outlive_a_ttl(mine):
             assert await locks.lock(others, ttl=1).try_acquire() is None
-            await asyncio.sleep(0.14)
-        lease.check()
+            lease.check()
         await asyncio.to_thread(meet.wait, 5)
         await lease.release()
         async with locks.lock(mine, ttl=1) as again:

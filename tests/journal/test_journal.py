@@ -186,7 +186,7 @@ def test_what_a_minority_says_is_shown_once_and_told_apart(place: Place) -> None
     place.ground.take("a", 20_000, slice(0, 2))
     assert locks.lock("a", ttl=20).try_acquire() is None
     assert eventually(lambda: len(locks.journal().entries) == 4, 10), locks.journal()
-    # By themselves: what other nodes say is put in order by clocks that are read one after the other.
+    # By themselves: where a minority's stand among what only others have written, clocks tell.
     attempt, undone = (one for one in locks.journal().entries if "on 1 of 3 nodes" in one.detail)
     assert (attempt.what, attempt.detail) == ("acquired", "on 1 of 3 nodes")
     assert (undone.what, undone.detail.split(", ")[1:]) == ("released", ["given up", "on 1 of 3 nodes"])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 
+import quorumlock
+from quorumlock.events import Event, Extended
 from quorumlock.lab.servers import Server
 
 SLACK = 1.5
@@ -30,6 +33,22 @@ async def eventually_async(condition: Callable[[], Awaitable[object]], within: f
             return False
         await asyncio.sleep(0.005)
     return True
+
+
+class Renewals:
+    """How often leases of a locker were renewed, by name, from now on."""
+
+    def __init__(self, locks: quorumlock.Locker | quorumlock.AsyncLocker) -> None:
+        self._counts: Counter[str] = Counter()
+        locks.subscribe(self._count)
+
+    def _count(self, event: Event) -> None:
+        if isinstance(event, Extended):
+            self._counts[event.name] += 1
+
+    def outlive_a_ttl(self, *names: str) -> bool:
+        """Have all these been renewed four times? It is done every third of a ttl."""
+        return all(self._counts[name] >= 4 for name in names)
 
 
 def get(server: Server, key: str) -> str | None:
