@@ -18,6 +18,7 @@ from quorumlock.lab.history_lines import Recorder
 from .clients import clock
 from .conditions import SMALL, WITHIN, Conditions
 from .crew import Crew
+from .deck import Deck, Fault
 from .fleet import NODES, Node
 from .network import Network
 from .ours import MAX_TTL
@@ -29,7 +30,6 @@ CALM_CLOCKS = 13.0
 KEPT = 0.15
 """How often a copy of somebody's disk is made, to come back with later."""
 AHEAD, BEHIND = (MAX_TTL / 2, 2.0), (-5.0, -MAX_TTL / 2)
-Fault = Callable[[], bool]
 
 
 class Nemesis:
@@ -37,7 +37,6 @@ class Nemesis:
         self, nodes: list[Node], crew: Crew, network: Network | None, names: Sequence[str], record: Recorder,
         draw: random.Random,
     ) -> None:  # fmt: skip
-        self.counts: Counter[str] = Counter()
         self._nodes, self._crew, self._network = nodes, crew, network
         self._record, self._draw = record, draw
         self._busy: dict[Node, float] = {}
@@ -45,8 +44,8 @@ class Nemesis:
         self._cuts: set[tuple[int, int]] = set()
         self._conditions = Conditions(nodes, names, self._tell)
         self._now = self._started_at = time.monotonic()
-        self._deck: list[tuple[str, Fault]] = []
-        anytime: list[tuple[str, Fault]] = [
+        self._deck = Deck(draw, clock)
+        anytime: list[Fault] = [
             ("client killed", self._kill_client),
             *[("client stopped", self._stop_client)] * 2,
             ("connections cut", self._cut),
@@ -60,7 +59,7 @@ class Nemesis:
                 ("partition, requests lost", lambda: self._partition(True, False)),
                 ("partition, answers lost", lambda: self._partition(False, True)),
             ]
-        self._calm: list[tuple[str, Fault]] = [
+        self._calm: list[Fault] = [
             *anytime,
             ("node killed, back empty", lambda: self._restart("empty")),
             ("node killed, back with its AOF", lambda: self._restart("aof")),
@@ -77,7 +76,10 @@ class Nemesis:
             self._calm.append(("clock step within the allowance", lambda: self._step(WITHIN)))
             steps = [("clock step, small", lambda: self._step(SMALL)), *[("clock step, large", self._step_far)] * 4]
             self._stepping = [*anytime, *steps]
-        self._faults = self._calm
+
+    @property
+    def counts(self) -> Counter[str]:
+        return self._deck.counts
 
     @property
     def broken_for(self) -> float:
@@ -93,18 +95,8 @@ class Nemesis:
         if (node := self._one()) and self._draw.random() < KEPT:
             node.keep_disk()
         calm = (time.monotonic() - self._started_at) % CYCLE < CALM_CLOCKS
-        faults = self._calm if calm else self._stepping
-        if faults is not self._faults:
-            self._faults, self._deck = faults, []
-        if len(self._deck) < len(faults):
-            self._deck += self._draw.sample(faults, len(faults))
-        for number, (what, fault) in enumerate(self._deck):  # what cannot be done now comes first the next time
-            began_at = clock()
-            if fault():
-                del self._deck[number]
-                self.counts[what] += 1
-                self._record("info", what, began_at)
-                return
+        if done := self._deck.turn(self._calm if calm else self._stepping):
+            self._record("info", *done)
 
     def heal(self) -> float:
         """Everything is set right; since when."""
