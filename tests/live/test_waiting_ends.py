@@ -9,8 +9,9 @@ from collections.abc import Callable
 import pytest
 
 import quorumlock
-from quorumlock.lab.servers import Servers
+from quorumlock.lab.servers import Server, Servers
 from tests.hazards.programs import ended, start
+from tests.proxy import Proxy
 
 from .queues import CALM, LONG, SOON, Waiter, all_queued, calls, forget_calls, lockers, no_tickets, queued, taken
 from .tools import eventually, keys
@@ -56,6 +57,31 @@ def test_a_locker_that_is_closed_lets_its_waiters_go(servers: Servers, connect: 
         assert waiter.over(), "a closed Locker keeps a thread"
         assert isinstance(waiter.error, quorumlock.ConfigurationError), waiter.error
     assert max(calls(server) for server in nodes) < 60, "it asked again and again"
+    assert no_tickets(nodes)
+    lease.release()
+
+
+@pytest.mark.one_kind
+def test_who_is_let_go_leaves_no_ticket_where_it_has_to_connect_anew(
+    make_servers: Make, connect: Connect, put_proxy: Callable[[Server], Proxy]
+) -> None:
+    """The two others have answered long before the third has let anybody in."""
+    nodes = make_servers(3).servers
+    nodes[2].command("ACL", "SETUSER", "bob", "on", ">secret", "~*", "&*", "+@all")
+    proxy = put_proxy(nodes[2])
+    slow = proxy.url.replace("//", "//bob:secret@")
+    holder, other = lockers(connect, [nodes[0].url, nodes[1].url, slow], 2)
+    for number, locks in enumerate((holder, other)):
+        while not keys(nodes[2], f"*first-{number}*"):  # from then on it is connected to
+            locks.lock(f"first-{number}", ttl=30).acquire().release()
+    lease = taken(holder)
+    waiters = [Waiter(other.lock("a", ttl=30, fair=True))]
+    assert eventually(lambda: [queued(server) for server in nodes] == [1, 1, 1], SOON)
+    waiters += [Waiter(other.lock("a", ttl=30, fair=True)) for _ in range(9)]
+    assert all_queued(nodes, 10)
+    proxy.delay = 0.1
+    other.close()
+    assert all(waiter.over() for waiter in waiters)
     assert no_tickets(nodes)
     lease.release()
 

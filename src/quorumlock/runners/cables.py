@@ -48,6 +48,8 @@ class CableRunner(ThreadRunner):
         cable = self._any() if pinned is None else self._take(pinned)
         try:
             cable.perform(round_)
+            if self._closed:  # whoever waited here takes its ticket off all nodes, and not only off a majority
+                cable.finish(round_)
         finally:
             # Also of a round that was interrupted, or timed out: what it asked may still be executed.
             route.taken = cable if cable.owes else None
