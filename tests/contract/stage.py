@@ -62,7 +62,7 @@ class Stage:
         """
         if self.ground.announces:
             options["retry"] = Jitter(3600)
-        return await self.connect(**{"max_ttl": 30.0} | options)
+        return await self.connect(**{"max_ttl": 30.0, "node_timeout": 2.0} | options)
 
     async def until(self, condition: Callable[[], object], within: float = WITHIN) -> bool:
         """True as soon as `condition` holds; False if it does not within that many seconds."""
@@ -90,7 +90,7 @@ class Stage:
         waiter = asyncio.create_task(lock.acquire(timeout=timeout))
         self._waiters.append(waiter)
         await self.wait_for_waiters(line or lock.name, place, fair=lock._options.fair)
-        assert not waiter.done()
+        assert not waiter.done(), waiter
         return waiter
 
     async def as_owner(self, told: Callable[[], Awaitable[T]]) -> T:

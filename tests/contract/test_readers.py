@@ -164,7 +164,7 @@ async def test_a_downgrade_tells_those_who_wait_to_share(stage: Stage) -> None:
 async def test_a_writer_that_gives_up_lets_the_readers_behind_it_in(stage: Stage) -> None:
     ours, theirs = await stage.connect(max_ttl=30), await stage.connect_patient()
     first = await held(ours.read_write("a").read(ttl=20))
-    writer = await stage.queue(theirs.read_write("a").write(ttl=20), 1, timeout=1.5)
+    writer = await stage.queue(theirs.read_write("a").write(ttl=20), 1, timeout=3)
     waiters = [asyncio.create_task(theirs.read_write("a").read(ttl=20).acquire(timeout=30)) for _ in range(2)]
     with pytest.raises(AcquireTimeout):
         await writer

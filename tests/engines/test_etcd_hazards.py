@@ -36,9 +36,9 @@ pytestmark = pytest.mark.live
 
 def test_a_lease_survives_a_server_that_restarts(server: EtcdServer, connect: Connect) -> None:
     locks = connect(node_timeout=0.2)
-    lease = locks.lock("a", ttl=3).acquire(timeout=1)
+    lease = locks.lock("a", ttl=6).acquire(timeout=1)
     server.kill()
-    time.sleep(1.2)  # a renewal is due meanwhile
+    time.sleep(2.2)  # a renewal is due meanwhile
     server.start()
     lease.check()
     lease.extend()

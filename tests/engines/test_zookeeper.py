@@ -19,6 +19,7 @@ from quorumlock.core.requests import Acquire
 from quorumlock.core.votes import Cause, Tally
 from quorumlock.engines.zookeeper.address import address_of
 from quorumlock.engines.zookeeper.paths import Paths, escaped, unescaped
+from tests.live.tools import Renewals
 
 from .zookeeper_tools import (
     Connect,
@@ -222,13 +223,13 @@ def test_the_second_time_takes_one_step(connect: Connect) -> None:
 
 def test_many_leases_are_renewed_by_one_request(connect: Connect) -> None:
     locks = connect()
-    leases = [locks.lock(f"{i}", ttl=0.9).acquire() for i in range(50)]
-    asked = spy(client_of(locks))
-    time.sleep(1.2)
+    leases = [locks.lock(f"{i}", ttl=2).acquire() for i in range(50)]
+    kept, asked = Renewals(locks), spy(client_of(locks))
+    until(lambda: kept.outlive_a_ttl(*(lease.name for lease in leases)), 20)
     assert all(lease.held for lease in leases)
     renewals = [request for request in asked if isinstance(request, Transaction)]
     assert renewals
-    assert len(asked) < 50, "for at least three renewals of fifty leases"
+    assert len(asked) < 50, "for at least four renewals of fifty leases"
     assert max(len(request.operations) for request in renewals) > 10
     for lease in leases:
         lease.release()
@@ -236,13 +237,14 @@ def test_many_leases_are_renewed_by_one_request(connect: Connect) -> None:
 
 def test_one_of_many_is_gone_and_the_others_are_renewed(connect: Connect) -> None:
     locks, rival = connect(), connect()
-    leases = [locks.lock(f"{i}", ttl=1).acquire() for i in range(5)]
+    leases = [locks.lock(f"{i}", ttl=2).acquire() for i in range(5)]
     rival.break_("2")
     until(lambda: not leases[2].held)
     with pytest.raises(LeaseLost) as lost:
         leases[2].check()
     assert lost.value.reason is LossReason.BROKEN
-    time.sleep(1.2)
+    kept = Renewals(locks)
+    until(lambda: kept.outlive_a_ttl("0", "1", "3", "4"), 20)
     assert [lease.held for lease in leases] == [True, True, False, True, True]
     for lease in leases:
         lease.release()
