@@ -378,11 +378,11 @@ class LeaseBase(Generic[EventT]):
 LeaseT = TypeVar("LeaseT", bound=LeaseBase[Any])
 
 
-def downgraded(lease: LeaseT, grant: Grant | None, leased: Callable[[Grant], LeaseT]) -> LeaseT:
+def downgraded(lease: LeaseT, grant: Grant | LossReason, leased: Callable[[Grant], LeaseT]) -> LeaseT:
     """The lease of who shares from now on what `lease` had alone."""
-    if grant is None:
+    if isinstance(grant, LossReason):
         lease._closed = False
-        lease._lose(LossReason.TAKEN, raised=True)
+        lease._lose(grant, raised=True)
         raise lease._loss()
     lease._freed = True
     if grant.room is not None:

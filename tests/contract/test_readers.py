@@ -181,7 +181,7 @@ async def test_a_downgraded_lease_has_the_options_of_the_first(stage: Stage) -> 
     locks = await stage.connect()
     pair = locks.read_write("a")
     told: list[AsyncLease] = []
-    writer = await held(pair.write(ttl=0.3, keep=False, note="nightly", on_lost=told.append))
+    writer = await held(pair.write(ttl=1, keep=False, note="nightly", on_lost=told.append))
     reader = await pair.downgrade(writer)
     assert reader.note == "nightly"
     assert await stage.until(lambda: told)
@@ -236,8 +236,9 @@ async def test_what_was_lost_is_not_downgraded(stage: Stage) -> None:
     await theirs.break_("a")
     new = await held(theirs.lock("a", ttl=20))
     await stage.spread(new)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(LeaseLost) as lost:
         await pair.downgrade(writer)
+    assert lost.value.reason is LossReason.TAKEN
     assert not writer.held
     assert writer.lost.is_set()
     assert set(stage.ground.holders("a")) == {new.token}

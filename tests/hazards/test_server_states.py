@@ -144,7 +144,7 @@ def test_busy_with_a_script(patient: Patient) -> None:
 
 def test_paused_by_client_pause(patient: Patient) -> None:
     for mode in ("ALL", "WRITE"):
-        patient.node.command("CLIENT", "PAUSE", "300", mode)
+        patient.node.command("CLIENT", "PAUSE", "1000", mode)
         patient.is_named("did not answer in time")
         patient.is_well_again()
 

@@ -227,7 +227,7 @@ def test_the_release_travels_behind_the_request_it_undoes(
     assert not exists(server, "a")
     proxy.let_go()
     assert eventually(lambda: fence(server, "a") > 0), "the late request was never executed"
-    assert eventually(lambda: not exists(server, "a"), 0.3)
+    assert eventually(lambda: not exists(server, "a"), 0.6)
 
 
 @pytest.mark.one_kind

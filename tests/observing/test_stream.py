@@ -117,7 +117,7 @@ async def test_who_is_cancelled_while_waiting_has_given_up(stage: Stage) -> None
 async def test_a_release_tells_how_long_it_was_held(stage: Stage) -> None:
     locks = await stage.connect()
     story = listen(locks)
-    lease = await held(locks.lock("a", ttl=1))
+    lease = await held(locks.lock("a", ttl=1, keep=False))
     await lease.extend(0.9)
     await asyncio.sleep(0.1)
     await lease.release()
@@ -184,7 +184,7 @@ async def test_a_downgrade_ends_one_lease_and_begins_another(stage: Stage) -> No
     locks = await stage.connect()
     story = listen(locks)
     shared = locks.read_write("rw")
-    lease = await held(shared.write(ttl=1))
+    lease = await held(shared.write(ttl=1, keep=False))
     reader = await shared.downgrade(lease)
     await reader.release()
     assert kinds(story) == [Acquired, Released, Acquired, Released]

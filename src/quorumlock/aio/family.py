@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .. import options
 from ..core import family, looking
 from ..core.family import Read, Write
+from ..core.redlock import Grant
 from ..errors import ConfigurationError
 from ..leasing import downgraded
 from ..options import LockOptions
@@ -76,7 +77,7 @@ class AsyncReadWrite:
         try:
             return downgraded(lease, grant, shared._leased)
         except BaseException:  # of a subscriber: nobody else could release it
-            if grant is not None:
+            if isinstance(grant, Grant):
                 await self._locker._run(shared._forgoing(grant))
             raise
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..errors import LossReason
 from .effects import Round, Route, Steps
 from .fleet import Fleet
 from .redlock import Grant, Kind, release
@@ -225,16 +226,16 @@ def below(fences: tuple[int, ...], top: tuple[int, ...]) -> bool:
     return fences != top and all(fence <= most for fence, most in zip(fences, top, strict=True))
 
 
-def downgrade(fleet: Fleet, grant: Grant) -> Steps[Grant | None]:
-    """Shares a lock that was somebody's alone; None: it is lost."""
+def downgrade(fleet: Fleet, grant: Grant) -> Steps[Grant | LossReason]:
+    """Shares a lock that was somebody's alone; or it is lost, and why."""
     token, ttl = READER + fleet.new_token(""), grant.ttl
     tally = Tally(fleet.nodes, fleet.majority)
     started_at = fleet.clock()
     request = Downgrade(grant.name, grant.token, round((ttl + grant.lock_delay) * 1000), token, grant.ticket)
     try:
         yield Round(fleet.to_all(request), tally, fleet.timeout(ttl), grant.route)
-        until = valid_until(started_at, ttl, fleet.drift)
-        if tally.won and fleet.clock() < min(until, grant.valid_until):
+        now, until = fleet.clock(), valid_until(started_at, ttl, fleet.drift)
+        if tally.won and now < min(until, grant.valid_until):
             # A node that has not done so (another's there, or it must learn the script first) would keep the lock.
             done = {node for node, _ in tally.granted()}
             rest = Release(grant.name, grant.token, True, ticket=grant.ticket)
@@ -250,7 +251,10 @@ def downgrade(fleet: Fleet, grant: Grant) -> Steps[Grant | None]:
         yield from _release_both(fleet, grant, token)
         raise
     yield from _release_both(fleet, grant, token)
-    return None
+    if now >= grant.valid_until:
+        return LossReason.EXPIRED
+    left = len(fleet.nodes) - len(tally.caused(Cause.CHANGED))
+    return LossReason.TAKEN if left < fleet.majority else LossReason.UNREACHABLE
 
 
 def _release_both(fleet: Fleet, grant: Grant, reader: str) -> Steps[None]:
