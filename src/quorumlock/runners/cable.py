@@ -215,28 +215,23 @@ class Cable:
 
     def finish(self, round_: Round) -> None:
         """Before it is closed: who is just being connected to is asked, too, and all that is owed is read."""
-        due = self._clock() + self._node_timeout
-        while (self._opening or self.owes) and (left := due - self._clock()) > 0:
-            self._hear(round_, left)
+        self._wait(round_, self._clock() + self._node_timeout, all_of_it=True)
 
-    def _wait(self, round_: Round, due: float) -> None:
+    def _wait(self, round_: Round, due: float, all_of_it: bool = False) -> None:
         """Reads from whoever answers, and connects whoever was opened, until the round is decided or due."""
-        while not round_.tally.decided and (left := due - self._clock()) > 0:
-            if self._hear(round_, left):
-                due = self._due(round_, self._clock())
-
-    def _hear(self, round_: Round, seconds: float) -> bool:
-        """What comes next, for so long; True if somebody was connected to."""
-        attached = False
-        for fd, _ in self._poll.poll(seconds * 1000):
-            strand = self._by_fd.get(fd)
-            if strand is not None:
-                self._read(strand)
-            elif self._bell is not None and fd == self._bell.fd:
-                self._bell.hear()
-                self._attach(round_, self._clock())
-                attached = True
-        return attached
+        tally = round_.tally
+        while not tally.decided if not all_of_it else self._opening or self.owes:
+            if (left := due - self._clock()) <= 0:
+                return
+            for fd, _ in self._poll.poll(left * 1000):
+                strand = self._by_fd.get(fd)
+                if strand is not None:
+                    self._read(strand)
+                elif self._bell is not None and fd == self._bell.fd:
+                    self._bell.hear()
+                    now = self._clock()
+                    self._attach(round_, now)
+                    due = self._due(round_, now)
 
     def _burst(self, round_: Round, now: float) -> float:
         """Writes the round's requests to all nodes; gives the time until which to wait."""
