@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
 from kazoo.client import KazooClient  # type: ignore[import-untyped]
+from kazoo.protocol.serialization import GetData  # type: ignore[import-untyped]
 
 import quorumlock
 from quorumlock import AcquireTimeout, ConfigurationError, LeaseLost, LossReason
@@ -188,6 +190,30 @@ def test_two_who_make_the_same_gate_are_not_both_granted(connect: Connect) -> No
 
             won = [lease for lease in pool.map(take, lockers) if lease is not None]
             assert len(won) == 1
+
+
+@pytest.mark.parametrize("how", ["shared", "kept closed"])
+def test_what_changes_between_two_looks_of_another_is_seen(connect: Connect, how: str) -> None:
+    """Who asks for it has seen the holder's node; when it is read, it is gone, and something else is in the way."""
+    locks, rival = connect(), connect()
+    rival.lock("another").acquire().release()
+    pair = locks.read_write("a")
+    lease = pair.write(ttl=3).acquire() if how == "shared" else locks.lock("a", ttl=3, at_least=3).acquire()
+    end: Callable[[quorumlock.Lease], object] = pair.downgrade if how == "shared" else quorumlock.Lease.release
+    done: list[object] = []
+    client, call = client_of(rival), client_of(rival)._call
+
+    def meanwhile(request: object, result: object) -> object:
+        if isinstance(request, GetData) and not done:
+            done.append(request)
+            done.append(end(lease))
+        return call(request, result)
+
+    client._call = meanwhile
+    assert rival.lock("a", ttl=3).try_acquire() is None
+    assert done
+    if isinstance(done[1], quorumlock.Lease):
+        done[1].release()
 
 
 def test_a_request_that_comes_again_is_recognised(connect: Connect) -> None:

@@ -301,6 +301,7 @@ class Leases(Gates):
         for name, path in zip(names, paths, strict=True):
             transaction.delete(path)
             transaction.create(f"{self.paths.gate(name)}/{self.paths.closed(name, token, until_ms)}", b"")
+            transaction.set_data(self.paths.gate(name), b"")  # who has looked at it before looks again
         return (yield from self.commit(transaction)) is not None
 
     def _not_mine(self, name: str) -> Talk[Answer]:
@@ -323,6 +324,7 @@ class Leases(Gates):
         transaction = self.zk.transaction()
         transaction.delete(lease.path)
         transaction.create(reader.path, written(reader), ephemeral=True)
+        transaction.set_data(self.paths.gate(name), b"")  # who has looked at it before looks again
         session.keep(reader)
         if (yield from self.commit(transaction)) is None:
             session.drop(reader)
