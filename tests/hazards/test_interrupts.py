@@ -21,7 +21,13 @@ from tests.live.tools import SLACK, Stopwatch, client_ids, eventually
 from .late import DELAY, Bench
 from .striking import Strike
 
-pytestmark = [pytest.mark.live, pytest.mark.one_kind]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.one_kind,
+    # A connection that an interrupt has lost is closed when it is collected: by its own finaliser, or by its socket's,
+    # whichever the collector calls first. That it is closed is seen on the server.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 Connect = Callable[..., quorumlock.Locker]
 T = TypeVar("T")
