@@ -24,8 +24,8 @@ from .striking import Strike
 pytestmark = [
     pytest.mark.live,
     pytest.mark.one_kind,
-    # A connection that an interrupt has lost is closed when it is collected: by its own finaliser, or by that of its
-    # socket, whichever the collector calls first. That it is closed is seen on the server.
+    # A connection that an interrupt has lost is closed when it is collected: by its own finaliser, or by that of
+    # its socket, whichever the collector calls first. That it is closed is seen on the server.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
