@@ -20,6 +20,7 @@ from quorumlock.core.requests import Look
 from quorumlock.core.votes import Cause, Tally
 from quorumlock.engines.etcd.cells import Cells
 from quorumlock.engines.etcd.leases import Leases
+from quorumlock.events import Event, RenewalFailed
 from tests.etcd_servers import EtcdServer, b64
 from tests.live.tools import eventually
 from tests.proxy import Proxy
@@ -36,9 +37,11 @@ pytestmark = pytest.mark.live
 
 def test_a_lease_survives_a_server_that_restarts(server: EtcdServer, connect: Connect) -> None:
     locks = connect(node_timeout=0.2)
-    lease = locks.lock("a", ttl=6).acquire(timeout=1)
+    story: list[Event] = []
+    locks.subscribe(story.append)
+    lease = locks.lock("a", ttl=9).acquire(timeout=1)
     server.kill()
-    time.sleep(2.2)  # a renewal is due meanwhile
+    assert eventually(lambda: any(isinstance(event, RenewalFailed) for event in story), 8)
     server.start()
     lease.check()
     lease.extend()

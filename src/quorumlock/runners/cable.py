@@ -220,7 +220,7 @@ class Cable:
     def _wait(self, round_: Round, due: float, all_of_it: bool = False) -> None:
         """Reads from whoever answers, and connects whoever was opened, until the round is decided or due."""
         tally = round_.tally
-        while not tally.decided if not all_of_it else self._opening or self.owes:
+        while (self._opening or self.owes) if all_of_it else not tally.decided:
             if (left := due - self._clock()) <= 0:
                 return
             for fd, _ in self._poll.poll(left * 1000):

@@ -5,11 +5,13 @@ Rules:
 1. A grant is one transaction: the gate's version, as it was read, is checked and raised, and the holder's node is
    created. So two who read the same state are not both granted, whatever they want: alone, shared, one of several,
    all of several. Who comes too late reads again.
-2. To go (release, expiry, the end of a session, a break) checks nothing: it only makes more free.
+2. To go (release, expiry, the end of a session, a break) checks nothing: it only makes more free. Who leaves
+   something else in the way (a downgrade, a release that keeps it closed) raises the version, too: another may have
+   read that there is a holder, and would find it gone.
 3. To queue checks nothing either: the server numbers those who come.
 4. Gates are never deleted. A version that could start anew would be a version that comes twice.
 5. The fence of a grant is the number of its transaction (the czxid of the holder's node): in one order for the
-   whole ensemble, whatever is deleted. Who shares takes the number of the gate's last grant: not below that of
+   whole ensemble, whatever is deleted. Who shares takes the number of the gate's last change: not below that of
    anybody who had it alone before, and below that of all who will.
 """
 
