@@ -101,7 +101,7 @@ def started(kind: str, stack: ExitStack) -> tuple[list[Subject], dict[str, str]]
 
 @contextmanager
 def _postgresql() -> Iterator[str]:
-    from tests.databases import PostgreSQL
+    from tests.support.servers.databases import PostgreSQL
 
     with PostgreSQL(durable=True) as server:
         yield server.url
@@ -109,7 +109,7 @@ def _postgresql() -> Iterator[str]:
 
 @contextmanager
 def _mysql() -> Iterator[str]:
-    from tests.databases import MariaDB
+    from tests.support.servers.databases import MariaDB
 
     with MariaDB(durable=True) as server:
         yield server.url.replace("/test?", "/mysql?")
@@ -117,7 +117,7 @@ def _mysql() -> Iterator[str]:
 
 @contextmanager
 def _zookeeper(count: int) -> Iterator[str]:
-    from tests.zookeeper_servers import Ensemble
+    from tests.support.servers.zookeeper import Ensemble
 
     with Ensemble(count, durable=True) as servers:
         yield servers.url
@@ -125,7 +125,7 @@ def _zookeeper(count: int) -> Iterator[str]:
 
 @contextmanager
 def _etcd(count: int) -> Iterator[str]:
-    from tests.etcd_servers import EtcdCluster
+    from tests.support.servers.etcd import EtcdCluster
 
     with EtcdCluster(count, durable=True) as servers:
         yield servers.url

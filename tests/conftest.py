@@ -13,7 +13,7 @@ import pytest
 
 import quorumlock
 from quorumlock.lab.servers import BINARIES, Servers, kinds
-from tests.certificates import make_certificate
+from tests.support.certificates import make_certificate
 
 MAX_TTL = 1.0
 """Quarantine and expiry are cheap in live tests."""

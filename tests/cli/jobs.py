@@ -6,31 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.support.waiting import eventually
+
 SOON = 15.0
-
-
-def eventually(condition: Callable[[], bool], within: float = SOON) -> bool:
-    """Does it hold soon?"""
-    until = time.monotonic() + within
-    while time.monotonic() < until:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return condition()
-
-
-def alive(pid: int) -> bool:
-    """Does a process run? One that is dead, and not yet buried, does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
 
 
 @contextmanager

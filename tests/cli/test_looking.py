@@ -14,8 +14,10 @@ import pytest
 
 import quorumlock as ql
 from quorumlock.lab.servers import Servers
+from tests.support.processes import alive
+from tests.support.waiting import eventually
 
-from .jobs import alive, eventually, family, pids, running
+from .jobs import family, pids, running
 from .tools import complaint, quorumlock
 
 Connect = Callable[..., ql.Locker]

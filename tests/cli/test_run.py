@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 import quorumlock as ql
+from tests.support.processes import alive
+from tests.support.waiting import eventually
 
-from .jobs import alive, eventually, family, pids, running
+from .jobs import family, pids, running
 from .tools import complaint, quorumlock
 
 

@@ -9,8 +9,10 @@ import pytest
 
 import quorumlock as ql
 from quorumlock.lab.servers import Servers
+from tests.support.processes import alive
+from tests.support.waiting import eventually
 
-from .jobs import alive, eventually, family, pids, running
+from .jobs import family, pids, running
 from .tools import complaint, quorumlock
 
 pytestmark = pytest.mark.live

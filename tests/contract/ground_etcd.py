@@ -9,8 +9,8 @@ from typing import Any
 from quorumlock import AsyncLocker
 from quorumlock.engines.etcd.locks import about, read_about
 from quorumlock.engines.etcd.words import Kv
-from tests import etcd_servers
-from tests.etcd_servers import EtcdServer, b64
+from tests.support.servers import etcd as etcd_servers
+from tests.support.servers.etcd import EtcdServer, b64
 
 from .grounds import ALL, SOMEBODY
 

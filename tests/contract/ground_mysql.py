@@ -8,7 +8,7 @@ from typing import Any
 
 import pymysql  # type: ignore[import-untyped]
 
-from tests.databases import Database, MariaDB
+from tests.support.servers.databases import Database, MariaDB
 
 from .ground_sql import SqlGround
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from tests.databases import Database, PostgreSQL
+from tests.support.servers.databases import Database, PostgreSQL
 
 from .ground_sql import SqlGround
 

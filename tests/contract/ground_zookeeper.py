@@ -16,7 +16,7 @@ from kazoo.exceptions import NoNodeError  # type: ignore[import-untyped]
 from quorumlock import AsyncLocker
 from quorumlock.engines.zookeeper.gates import CLOSED, read
 from quorumlock.engines.zookeeper.paths import Gate, Paths
-from tests.zookeeper_servers import ZooKeeper, missing
+from tests.support.servers.zookeeper import ZooKeeper, missing
 
 from .grounds import ALL, SOMEBODY
 

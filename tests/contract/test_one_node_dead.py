@@ -14,7 +14,7 @@ import pytest
 
 from quorumlock import AsyncLocker
 from quorumlock.lab.servers import BINARIES, Server, Servers, kinds
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
 
 from . import (
     test_cell,

@@ -12,9 +12,9 @@ import quorumlock
 from quorumlock import AsyncLocker, Locker
 from quorumlock.engines.etcd import client
 from quorumlock.engines.etcd.talk import Post, Reply
-from tests import etcd_servers
-from tests.etcd_servers import EtcdServer, b64
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
+from tests.support.servers import etcd as etcd_servers
+from tests.support.servers.etcd import EtcdServer, b64
 
 Connect = Callable[..., Locker]
 

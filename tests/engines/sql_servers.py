@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from typing import Any
@@ -17,8 +16,8 @@ import quorumlock
 from quorumlock import Locker, NoQuorum
 from quorumlock.core.votes import Cause
 from quorumlock.retry import Jitter
-from tests.databases import Database, MariaDB, PostgreSQL, needed
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
+from tests.support.servers.databases import Database, MariaDB, PostgreSQL, needed
 
 KINDS: dict[str, type[Database]] = {"postgresql": PostgreSQL, "mysql": MariaDB}
 PASSWORD = "pass'w%rd/é"
@@ -177,13 +176,6 @@ def in_a_thread(work: Callable[..., Any], *arguments: Any) -> tuple[threading.Th
     thread = threading.Thread(target=lambda: came.append(work(*arguments)))
     thread.start()
     return thread, came
-
-
-def until(true: Callable[[], object], within: float = 5.0) -> None:
-    end = time.monotonic() + within
-    while not true():
-        assert time.monotonic() < end, f"it did not come to that within {within:g} s"
-        time.sleep(0.005)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from quorumlock.core.requests import Acquire, AcquireAll, Leave, Release, Request, Ticket
 from quorumlock.engines.redis.wire import Wire
 from quorumlock.lab.servers import Servers
-from tests.live.tools import eventually
+from tests.support.waiting import eventually
 
 from .test_double import NAMES, TOKENS, Pair, Real, stored_alike
 

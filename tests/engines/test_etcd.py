@@ -17,8 +17,9 @@ from quorumlock.core.votes import Cause, Tally
 from quorumlock.engines.base import Announcer, LoopStore, Store
 from quorumlock.engines.etcd import EtcdEngine, looking
 from tests.cli.tools import quorumlock as command
-from tests.etcd_servers import EtcdServer, b64
-from tests.proxy import Proxy
+from tests.support.processes import in_child
+from tests.support.proxy import Proxy
+from tests.support.servers.etcd import EtcdServer, b64
 
 from .etcd_fixtures import (
     Connect,
@@ -33,7 +34,6 @@ from .etcd_fixtures import (
     shared,
     through,
 )
-from .test_sqlite import in_child
 
 __all__ = ["connect", "proxy", "server", "shared"]  # fixtures
 

@@ -15,8 +15,8 @@ from quorumlock import ConfigurationError, Jitter, NoQuorum
 from quorumlock.engines.etcd.ear import Ear
 from quorumlock.engines.etcd.queue import Watched
 from quorumlock.lab.servers import free_port
-from tests import etcd_servers
-from tests.etcd_servers import EtcdServer, b64
+from tests.support.servers import etcd as etcd_servers
+from tests.support.servers.etcd import EtcdServer, b64
 
 from .etcd_fixtures import Connect, connect, server, shared
 

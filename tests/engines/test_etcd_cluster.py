@@ -17,8 +17,8 @@ import pytest
 import quorumlock
 from quorumlock import Jitter, LeaseError, NotAcquired, StaleFence
 from quorumlock.guards import SQLGuard
-from tests import etcd_servers
-from tests.etcd_servers import EtcdCluster
+from tests.support.servers import etcd as etcd_servers
+from tests.support.servers.etcd import EtcdCluster
 
 pytestmark = pytest.mark.live
 

@@ -21,9 +21,9 @@ from quorumlock.core.votes import Cause, Tally
 from quorumlock.engines.etcd.cells import Cells
 from quorumlock.engines.etcd.leases import Leases
 from quorumlock.events import Event, RenewalFailed
-from tests.etcd_servers import EtcdServer, b64
-from tests.live.tools import eventually
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
+from tests.support.servers.etcd import EtcdServer, b64
+from tests.support.waiting import eventually
 
 from .etcd_fixtures import Connect, connect, connect_async, holds, leases, proxy, server, shared, through
 

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from tests.etcd_servers import EtcdServer
 from tests.hazards.striking import Strike
+from tests.support.servers.etcd import EtcdServer
 
 from .etcd_fixtures import Connect, connect, holds, server, shared
 

@@ -8,8 +8,8 @@ import pytest
 
 from quorumlock import AsyncLocker, Jitter
 from quorumlock.engines.etcd.ear import STREAMS_MOST
-from tests.etcd_servers import EtcdServer
-from tests.live.tools import eventually_async
+from tests.support.servers.etcd import EtcdServer
+from tests.support.waiting import eventually_async
 
 from .etcd_fixtures import connect_async, keys, server, shared
 

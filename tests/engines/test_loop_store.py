@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from quorumlock.core.states import NodeState
 from quorumlock.engines.memory import MemoryEngine
 from quorumlock.options import Settings
 from quorumlock.retry import DEFAULT_RETRY
+from tests.support.waiting import eventually_async
 
 
 class Slow(MemoryEngine):
@@ -44,12 +44,6 @@ class Slow(MemoryEngine):
         self.said.append("close")
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Lets others run until it holds."""
-    while not condition():  # noqa: ASYNC110 - nobody would set an event
-        await asyncio.sleep(0)
-
-
 @pytest.fixture
 def settings() -> Settings:
     return Settings("", 0.05, 0.01, 60.0, None, False, 86400.0, True, DEFAULT_RETRY, 5.0, None, None, None)
@@ -68,7 +62,7 @@ def test_what_undoes_a_round_comes_behind_it(settings: Settings) -> None:
             await engine.asked.wait()
             attempt.cancel()
             board: Any = locks._runner._board()
-            await until(lambda: len(board._tasks) == 2)
+            assert await eventually_async(lambda: len(board._tasks) == 2)
             engine.gate.set()
             with pytest.raises(asyncio.CancelledError):
                 await attempt
@@ -87,7 +81,7 @@ def test_closing_waits_for_what_is_under_way(settings: Settings) -> None:
         giving_back = asyncio.create_task(lease.release())
         await engine.asked.wait()
         closing = asyncio.create_task(locks.aclose())
-        await until(lambda: locks._runner._closed)
+        assert await eventually_async(lambda: locks._runner._closed)
         engine.gate.set()
         await closing
         await giving_back

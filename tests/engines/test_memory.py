@@ -27,7 +27,8 @@ from quorumlock import (
 from quorumlock.engines.base import Engine, Store
 from quorumlock.engines.memory import MemoryEngine
 from quorumlock.events import Event, Extended, Lost
-from tests.live.tools import Stopwatch, eventually, eventually_async
+from tests.live.tools import Stopwatch
+from tests.support.waiting import eventually, eventually_async
 
 BOTH_WAYS = pytest.mark.parametrize("keep", [True, False], ids=["kept", "not-kept"])
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import signal
 import subprocess
 import sys
 import threading
-import traceback
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +17,8 @@ import quorumlock
 from quorumlock import ConfigurationError, Jitter, LeaseLost, LossReason, NoQuorum
 from quorumlock.engines.memory import world
 from quorumlock.events import Event, Healed, NodeQuarantined
-from tests.live.tools import eventually
+from tests.support.processes import in_child
+from tests.support.waiting import eventually
 
 from .test_memory import memory
 
@@ -250,30 +248,6 @@ def test_a_subscriber_may_use_locks_when_a_node_is_quarantined(connected: list[q
     locks.lock("a").acquire(timeout=0).release()
     assert taken[0] is not None
     taken[0].release()
-
-
-def in_child(task: Callable[[], None]) -> None:
-    """Runs `task` in a forked child; fails with the child's traceback if it fails there."""
-    reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # other threads: that is what is tested
-        pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(20)  # a child that hangs is not left behind
-            task()
-            status = 0
-        except BaseException:
-            os.write(writer, traceback.format_exc().encode()[-4000:])
-        finally:
-            os._exit(status)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        told = pipe.read().decode()
-    status = os.waitpid(pid, 0)[1]
-    assert status == 0, told or f"the child ended with {status}"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

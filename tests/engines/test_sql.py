@@ -16,8 +16,9 @@ from quorumlock.core.requests import Acquire, AcquireAll, CellSwap, Release
 from quorumlock.engines.sql import rows as sql_rows
 from quorumlock.engines.sql.batches import Batch, Result, Visit
 from quorumlock.engines.sql.pools import PoolLink
+from tests.support.waiting import eventually
 
-from .sql_servers import SELDOM, Connect, Place, connect, in_a_thread, on_mysql, place, until
+from .sql_servers import SELDOM, Connect, Place, connect, in_a_thread, on_mysql, place
 
 __all__ = ["connect", "place"]
 pytestmark = pytest.mark.live
@@ -70,7 +71,7 @@ def test_a_renewal_does_not_make_us_forget_who_waits(place: Place, connect: Conn
     ours, theirs = connect(**told), connect(**told)
     lease = ours.lock("a", ttl=8, keep=False).acquire()
     thread, came = in_a_thread(lambda: theirs.lock("a", ttl=5, fair=True).acquire(timeout=6))
-    until(lambda: ours.inspect("a").waiters)
+    assert eventually(lambda: ours.inspect("a").waiters)
     lease.extend(9)
     lease.release()
     started = time.monotonic()

@@ -24,8 +24,9 @@ from quorumlock import LockError, NoQuorum
 from quorumlock.core.votes import Cause
 from quorumlock.guards import FileGuard
 from tests.hazards.programs import start as start_program
+from tests.support.waiting import eventually
 
-from .sql_servers import Place, cause_of, in_a_thread, own_place, start, until
+from .sql_servers import Place, cause_of, in_a_thread, own_place, start
 
 __all__ = ["own_place"]
 pytestmark = pytest.mark.live
@@ -235,7 +236,7 @@ def test_failover_of_servers_that_are_killed_again_and_again(tmp_path: Path) -> 
                 time.sleep(1.0 + random.random() / 2)
                 restart(place)
         for judge in judges.values():
-            until(judge.goes_on(), 10)
+            assert eventually(judge.goes_on(), 10)
         over.set()
         for thread, came in working:
             thread.join(20)

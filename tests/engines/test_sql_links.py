@@ -22,9 +22,10 @@ from quorumlock.clocks import boot_time
 from quorumlock.core.votes import Cause
 from quorumlock.engines.sql.batches import Batch, Query, Silent
 from tests.hazards.programs import ended, start
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 
-from .sql_servers import Connect, Place, cause_of, connect, in_a_thread, place, proxy, until
+from .sql_servers import Connect, Place, cause_of, connect, in_a_thread, place, proxy
 
 __all__ = ["connect", "place", "proxy"]
 pytestmark = pytest.mark.live
@@ -130,7 +131,7 @@ def test_answers_of_something_else(
     both: Both, other: Locker, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, garbage: bytes
 ) -> None:
     """Nobody knows what was executed: it is asked again over another connection, or undone."""
-    monkeypatch.setattr("tests.proxy.first_reply", len)
+    monkeypatch.setattr("tests.support.proxy.first_reply", len)
     proxy.garble(garbage)
     try:
         lease = both.acquire(timeout=3)
@@ -138,7 +139,7 @@ def test_answers_of_something_else(
         pass
     else:
         both.do(lambda _: lease.release())
-    until(lambda: free(other), 3.0)
+    assert eventually(lambda: free(other), 3.0)
 
 
 def test_a_port_where_nobody_answers(place: Place) -> None:
@@ -242,7 +243,7 @@ def test_loops_that_are_left_leave_no_connections(place: Place) -> None:
             asyncio.run(work())
         asyncio.run(end())
         gc.collect()
-    until(lambda: place.connections() <= before)
+    assert eventually(lambda: place.connections() <= before)
 
 
 def test_what_comes_back_late_is_closed(place: Place) -> None:
@@ -257,7 +258,7 @@ def test_what_comes_back_late_is_closed(place: Place) -> None:
         shelf.give_back(link)
 
     asyncio.run(main())
-    until(lambda: place.connections() <= before)
+    assert eventually(lambda: place.connections() <= before)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from quorumlock import Jitter
 from quorumlock.core.room import Room
 from quorumlock.engines.postgresql import listening
 from quorumlock.engines.postgresql.engine import PostgresqlEngine
-from tests.databases import Database, PostgreSQL, needed
+from tests.support.servers.databases import Database, PostgreSQL, needed
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 import quorumlock
 from quorumlock import ConfigurationError, NoQuorum
-from tests.databases import Database, MariaDB, PostgreSQL, needed
+from tests.support.servers.databases import Database, MariaDB, PostgreSQL, needed
 
 SERVERS: dict[str, type[Database]] = {"postgresql": PostgreSQL, "mysql": MariaDB}
 

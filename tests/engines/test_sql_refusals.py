@@ -14,7 +14,8 @@ import quorumlock
 from quorumlock import ConfigurationError, Locker, NoQuorum, Unsupported
 from quorumlock.core.votes import Cause
 from quorumlock.lab.servers import free_port, give_back
-from tests.live.tools import Renewals, eventually
+from tests.live.tools import Renewals
+from tests.support.waiting import eventually
 
 from .sql_servers import PASSWORD, Connect, Place, cause_of, connect, on_mysql, place
 

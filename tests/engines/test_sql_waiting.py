@@ -14,23 +14,13 @@ import quorumlock
 from quorumlock import Locker
 from quorumlock.engines.postgresql import listening
 from quorumlock.engines.sql.leases import sign_of_life
-from tests.databases import needed
 from tests.hazards.programs import start
-from tests.live.tools import Renewals, eventually
-from tests.proxy import Proxy
+from tests.live.tools import Renewals
+from tests.support.proxy import Proxy
+from tests.support.servers.databases import needed
+from tests.support.waiting import eventually
 
-from .sql_servers import (
-    SELDOM,
-    Connect,
-    PgBouncer,
-    Place,
-    connect,
-    in_a_thread,
-    on_postgresql,
-    place,
-    proxy,
-    until,
-)
+from .sql_servers import SELDOM, Connect, PgBouncer, Place, connect, in_a_thread, on_postgresql, place, proxy
 
 __all__ = ["connect", "place", "proxy"]
 pytestmark = pytest.mark.live
@@ -47,7 +37,7 @@ class Wait:
         before = len(locker.inspect(name).waiters)
         self._thread, self._came = in_a_thread(wait)
         if locker.engine.name == "postgresql" or options.get("fair"):
-            until(lambda: len(locker.inspect(name).waiters) > before)
+            assert eventually(lambda: len(locker.inspect(name).waiters) > before)
         else:
             time.sleep(0.1)
 
@@ -105,7 +95,7 @@ def test_a_waiter_that_was_killed_is_passed_over(place: Place, connect: Connect)
     one, other = connect(**told), connect(**told)
     lease = one.lock("a", ttl=9).acquire()
     with start(KILLED, place.url()) as program:
-        until(lambda: one.inspect("a").waiters, 15)
+        assert eventually(lambda: one.inspect("a").waiters, 15)
         wait = Wait(other, fair=True)
         program.send_signal(signal.SIGKILL)
         program.wait()
@@ -132,7 +122,7 @@ def test_a_listener_that_was_cut_listens_again(place: Place, connect: Connect) -
     wait = Wait(other)
     (pid,) = _listener(place, other)
     place.sql(f"SELECT pg_terminate_backend({pid})")
-    until(lambda: _listener(place, other) not in ([], [pid]))
+    assert eventually(lambda: _listener(place, other) not in ([], [pid]))
     released = time.monotonic()
     lease.release()
     assert wait.came() - released < 0.5
@@ -148,7 +138,7 @@ def test_who_waits_is_served_while_nobody_listens(
     wait = Wait(other)
     (pid,) = _listener(place, other)
     place.sql(f"SELECT pg_terminate_backend({pid})")
-    until(lambda: not _listener(place, other))
+    assert eventually(lambda: not _listener(place, other))
     released = time.monotonic()
     lease.release()
     assert wait.came() - released < 2.0
@@ -166,7 +156,7 @@ def test_a_server_that_does_not_know_of_the_cut_believes_the_new_listener(
     (pid,) = _listener(place, other)
     proxy.half_open = True
     proxy.cut_clients()
-    until(lambda: _listener(place, other) not in ([], [pid]), 3.0)
+    assert eventually(lambda: _listener(place, other) not in ([], [pid]), 3.0)
     released = time.monotonic()
     lease.release()
     assert wait.came() - released < 0.5
@@ -184,7 +174,7 @@ def test_listeners_are_one_for_a_process_and_gone_with_it(place: Place) -> None:
     assert len(_listener(place, other)) == 1
     one.close()
     other.close()
-    until(lambda: place.connections() <= before)
+    assert eventually(lambda: place.connections() <= before)
 
 
 # Through a pooler.

@@ -7,7 +7,6 @@ import random
 import sqlite3
 import statistics
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -130,27 +129,6 @@ def open_files(path: Path) -> list[str]:
         if target.startswith(str(path)):
             found.append(target)
     return found
-
-
-def in_child(task: Callable[[], None]) -> None:
-    """Runs `task` in a forked child; fails with the child's traceback if it fails there."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            os.close(reader)
-            task()
-            status = 0
-        except BaseException:
-            os.write(writer, traceback.format_exc().encode()[-4000:])
-        finally:
-            os._exit(status)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        told = pipe.read().decode()
-    _, status = os.waitpid(pid, 0)
-    assert status == 0, told or f"the child ended with {status}"
 
 
 def test_it_is_a_store_with_one_node(file: File) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from quorumlock import AcquireTimeout, Jitter, LockHeld
 from quorumlock.clocks import boot_time
 from quorumlock.core.requests import Acquire, Break, Extend, Join, Look, Release
 from quorumlock.core.votes import Cause, Vote
+from tests.support.waiting import eventually
 
 from .test_sqlite import TTL_MS, File, Make, file, granted, kept, make, refused
 from .test_sqlite_processes import Process, Start, start, url
@@ -36,13 +37,6 @@ def locks(tmp_path: Path) -> Iterator[quorumlock.Locker]:
         yield locks
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    give_up_at = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < give_up_at, f"not within 30 s: {what}"
-        time.sleep(0.002)
-
-
 def waiting(file: File) -> int:
     """How many tickets are in the file, and good."""
     now_ms = int(boot_time() * 1000)
@@ -51,7 +45,7 @@ def waiting(file: File) -> int:
 
 
 def until_waiting(file: File, count: int) -> None:
-    until(lambda: waiting(file) == count, f"{count} wait")
+    assert eventually(lambda: waiting(file) == count), f"{count} wait"
 
 
 # Threads and tasks.
@@ -351,7 +345,7 @@ def test_lock_delay_is_for_what_expired_and_not_for_what_was_released(file: File
         asked_at = boot_time()
         lease = lock.acquire()
         assert lease.remaining() <= 0.3
-        until(lambda: not lease.held, "its ttl is over")
+        assert eventually(lambda: not lease.held), "its ttl is over"
         assert boot_time() - asked_at < 1.0, "the machine is too slow for this test"
         assert other.try_acquire() is None
         other.acquire(timeout=30).release()

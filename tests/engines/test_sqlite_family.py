@@ -21,10 +21,11 @@ from quorumlock.core.requests import (
 from quorumlock.core.votes import Answer, Cause, Vote
 from quorumlock.engines.sqlite import pruning, session
 from quorumlock.engines.sqlite.boot import this_boot
+from tests.support.waiting import eventually
 
 from .test_sqlite import TTL_MS, File, Make, file, granted, kept, make, refused
 from .test_sqlite_queue import place, queue, ticket
-from .test_sqlite_readers import read, rows, until
+from .test_sqlite_readers import read, rows
 from .test_sqlite_time import SHORT, Reboot, of_another_boot, reboot
 
 __all__ = ["file", "make", "reboot"]  # fixtures
@@ -161,7 +162,7 @@ def test_slots_of_another_boot_are_waited_out_each_by_itself(make: Make) -> None
         one.acquire(name, ttl_ms=ttl_ms)
         of_another_boot(one, name)
     assert SHORT * 500 < refused(slot(one, "one"), Cause.HELD).wait_ms <= SHORT * 1000 + 1
-    until(lambda: slot(one, "one").vote is Vote.GRANTED)
+    assert eventually(lambda: slot(one, "one").vote is Vote.GRANTED)
     assert slot(one, "one").choice == 0
     assert refused(slot(one, "two"), Cause.HELD).wait_ms <= TTL_MS + 1
 
@@ -252,7 +253,7 @@ def test_one_of_another_boot_is_waited_out_before_all_are_granted(make: Make) ->
     of_another_boot(one, "b")
     refused(both(one, "one"), Cause.HELD)
     assert holders(one) == {"b": "mine"}
-    until(lambda: both(one, "one").vote is Vote.GRANTED)
+    assert eventually(lambda: both(one, "one").vote is Vote.GRANTED)
     assert holders(one) == {"a": "one", "b": "one"}
 
 

@@ -22,8 +22,9 @@ from quorumlock.core.requests import Join, Look, Release
 from quorumlock.core.votes import Answer, Cause
 from quorumlock.engines.sqlite import SqliteEngine
 from tests.hazards.striking import Strike
+from tests.support.processes import in_child
 
-from .test_sqlite import File, file, granted, in_child, make, open_files, refused
+from .test_sqlite import File, file, granted, make, open_files, refused
 from .test_sqlite_processes import Start, locks, start, url
 
 __all__ = ["file", "locks", "make", "start"]  # fixtures

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from quorumlock.clocks import boot_time
 from quorumlock.core.requests import Acquire, Break, Downgrade, Extend, Heal, Leave, Look, Release, Ticket
 from quorumlock.core.votes import Answer, Cause
 from quorumlock.engines.sqlite.boot import this_boot
+from tests.support.waiting import eventually
 
 from .test_sqlite import TTL_MS, File, Make, file, granted, kept, make, refused
 from .test_sqlite_queue import place, queue, statements, ticket
@@ -39,13 +37,6 @@ def reader(came: int) -> Ticket:
 
 def rows(file: File) -> list[str]:
     return [token for (token,) in file.sql("SELECT token FROM readers ORDER BY token")]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.002)
 
 
 # Many of them, or one alone.
@@ -112,7 +103,7 @@ def test_a_request_that_is_sent_again_is_granted_again_and_once(file: File) -> N
 def test_each_has_its_own_time(file: File) -> None:
     granted(read(file, "r:short", 30))
     granted(read(file, "r:long"))
-    until(lambda: file.sql("SELECT min(expires_ms) FROM readers")[0][0] <= boot_time() * 1000)
+    assert eventually(lambda: file.sql("SELECT min(expires_ms) FROM readers")[0][0] <= boot_time() * 1000)
     refused(file.ask(Extend((kept(token="r:short"),))), Cause.ABSENT)
     refused(file.acquire(), Cause.HELD)
     file.sql("UPDATE readers SET expires_ms = 5")

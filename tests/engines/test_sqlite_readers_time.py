@@ -11,9 +11,10 @@ from quorumlock.core.requests import Extend, Join, Look, Release
 from quorumlock.core.votes import Cause, Vote
 from quorumlock.engines.sqlite import pruning
 from quorumlock.engines.sqlite.boot import this_boot
+from tests.support.waiting import eventually
 
 from .test_sqlite import File, Make, file, granted, kept, make, refused
-from .test_sqlite_readers import read, rows, until
+from .test_sqlite_readers import read, rows
 from .test_sqlite_time import SHORT, Reboot, reboot
 
 __all__ = ["file", "make", "reboot"]  # fixtures
@@ -33,7 +34,7 @@ def test_a_reader_of_another_boot_is_waited_out_for_max_ttl(make: Make) -> None:
     refused(one.ask(Look("a")), Cause.HELD)
     seen_at = boot_time()
     assert SHORT * 500 < refused(one.acquire(), Cause.HELD).wait_ms <= SHORT * 1000 + 1
-    until(lambda: one.acquire().vote is Vote.GRANTED)
+    assert eventually(lambda: one.acquire().vote is Vote.GRANTED)
     assert boot_time() - seen_at >= SHORT
     assert rows(one) == []
 

@@ -18,8 +18,9 @@ import quorumlock
 from quorumlock import EngineError, EngineTimeout
 from quorumlock.core.requests import Extend, Join, Look
 from quorumlock.core.votes import Cause
+from tests.support.processes import in_child
 
-from .test_sqlite import File, Make, file, granted, in_child, kept, make, open_files, refused
+from .test_sqlite import File, Make, file, granted, kept, make, open_files, refused
 
 __all__ = ["file", "make"]  # fixtures
 

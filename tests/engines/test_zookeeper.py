@@ -21,6 +21,7 @@ from quorumlock.core.votes import Cause, Tally
 from quorumlock.engines.zookeeper.address import address_of
 from quorumlock.engines.zookeeper.paths import Paths, escaped, unescaped
 from tests.live.tools import Renewals
+from tests.support.waiting import eventually
 
 from .zookeeper_tools import (
     Connect,
@@ -32,7 +33,6 @@ from .zookeeper_tools import (
     new_root,
     shared,
     spy,
-    until,
     zk,
 )
 
@@ -129,7 +129,7 @@ def test_a_lease_ends_with_its_session(connect: Connect) -> None:
     lease = locks.lock("a", ttl=3).acquire()
     fence = lease.fence
     end_session(locks)
-    until(lambda: not lease.held)
+    assert eventually(lambda: not lease.held)
     with pytest.raises(LeaseLost) as lost:
         lease.check()
     assert lost.value.reason is LossReason.SESSION_ENDED
@@ -250,7 +250,7 @@ def test_many_leases_are_renewed_by_one_request(connect: Connect) -> None:
     locks = connect()
     leases = [locks.lock(f"{i}", ttl=2).acquire() for i in range(50)]
     kept, asked = Renewals(locks), spy(client_of(locks))
-    until(lambda: kept.outlive_a_ttl(*(lease.name for lease in leases)), 20)
+    assert eventually(lambda: kept.outlive_a_ttl(*(lease.name for lease in leases)), 20)
     assert all(lease.held for lease in leases)
     assert {type(request).__name__ for request in asked} == {"Transaction"}
     assert len(asked) < 50, "for at least four renewals of fifty leases, that were acquired one after the other"
@@ -262,12 +262,12 @@ def test_one_of_many_is_gone_and_the_others_are_renewed(connect: Connect) -> Non
     locks, rival = connect(), connect()
     leases = [locks.lock(f"{i}", ttl=2).acquire() for i in range(5)]
     rival.break_("2")
-    until(lambda: not leases[2].held)
+    assert eventually(lambda: not leases[2].held)
     with pytest.raises(LeaseLost) as lost:
         leases[2].check()
     assert lost.value.reason is LossReason.BROKEN
     kept = Renewals(locks)
-    until(lambda: kept.outlive_a_ttl("0", "1", "3", "4"), 20)
+    assert eventually(lambda: kept.outlive_a_ttl("0", "1", "3", "4"), 20)
     assert [lease.held for lease in leases] == [True, True, False, True, True]
     for lease in leases:
         lease.release()
@@ -277,7 +277,7 @@ def test_a_break_raises_the_fence(connect: Connect) -> None:
     locks, rival = connect(), connect()
     lease = locks.lock("a", ttl=2).acquire()
     rival.break_("a")
-    until(lambda: not lease.held)
+    assert eventually(lambda: not lease.held)
     with rival.lock("a") as next_:
         assert next_.fence > lease.fence + 1
 
@@ -289,7 +289,7 @@ def test_a_waiter_whose_answer_was_lost_does_not_stand_in_the_way(connect: Conne
     queue = locks.lock("a", fair=True)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(queue.acquire, timeout=2)
-        until(lambda: len(rival.inspect("a").waiters) == 1)
+        assert eventually(lambda: len(rival.inspect("a").waiters) == 1)
         engine_of(locks)._session.tickets.clear()  # as if the answer had been lost
         with pytest.raises(AcquireTimeout):
             waiting.result()
@@ -303,9 +303,11 @@ def test_a_waiter_sleeps_while_the_holder_renews(connect: Connect) -> None:
     lease = holder.lock("a", ttl=3).acquire()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(waiter.lock("a", ttl=3).acquire, timeout=20)
-        until(lambda: engine_of(waiter)._session.client is not None and client_of(waiter)._child_watchers)
+        assert eventually(
+            lambda: engine_of(waiter)._session.client is not None and client_of(waiter)._child_watchers
+        )
         renewals, asked = spy(client_of(holder)), spy(client_of(waiter))
-        until(lambda: renewals)
+        assert eventually(lambda: renewals)
         time.sleep(0.2)
         assert lease.held
         assert asked == []

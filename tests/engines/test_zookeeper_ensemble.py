@@ -6,6 +6,7 @@ Judged: no two valid leases at a time, fences that grow, and a guarded counter t
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import threading
@@ -18,9 +19,10 @@ import quorumlock
 from quorumlock import LeaseError, NotAcquired, StaleFence
 from quorumlock.clocks import boot_time
 from quorumlock.guards import FileGuard
-from tests.zookeeper_servers import Ensemble
+from tests.support.servers.zookeeper import Ensemble
+from tests.support.waiting import eventually
 
-from .zookeeper_tools import needs_zookeeper, until
+from .zookeeper_tools import needs_zookeeper
 
 pytestmark = needs_zookeeper()
 
@@ -41,6 +43,9 @@ class Log:
         self.refused = 0
         self.failed = 0
         self.stop = threading.Event()
+
+    def has_written(self, count: int) -> bool:
+        return self.written >= count
 
 
 def work(url: str, log: Log) -> None:
@@ -93,8 +98,8 @@ def test_failover_of_a_leader_that_is_killed_again_and_again(tmp_path: Path) -> 
             leader.kill()
             kills += 1
             leader.start(wait=False)
-            until(lambda before=before: log.written > before, 30)  # type: ignore[misc]
-            until(lambda: ensemble.leader() is not None, 30)
+            assert eventually(functools.partial(log.has_written, before + 1), 30)
+            assert eventually(lambda: ensemble.leader() is not None, 30)
             leader.wait_until_ready()
             time.sleep(EVERY / 2)
         log.stop.set()

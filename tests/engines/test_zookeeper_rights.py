@@ -14,9 +14,10 @@ from kazoo.security import make_digest_acl  # type: ignore[import-untyped]
 import quorumlock
 from quorumlock import ConfigurationError, LeaseLost, LossReason, NoQuorum, Unsupported
 from tests.cli.tools import quorumlock as command
+from tests.support.processes import in_child
+from tests.support.waiting import eventually
 
-from .test_sqlite import in_child
-from .zookeeper_tools import Connect, connect, needs_zookeeper, new_root, shared, until, zk
+from .zookeeper_tools import Connect, connect, needs_zookeeper, new_root, shared, zk
 
 __all__ = ["connect", "zk"]  # fixtures
 
@@ -149,7 +150,7 @@ def test_the_command_line_knows_it(connect: Connect) -> None:
     assert command("break", "orders:42", "--yes", env=env).returncode == 0
     done = command("run", "nightly", "--", "true", env=env)
     assert done.returncode == 0, f"its ttl is more than a session carries: {done.stderr}"
-    until(lambda: not lease.held)
+    assert eventually(lambda: not lease.held)
 
 
 def test_a_node_tells_how_it_is_doing(connect: Connect) -> None:

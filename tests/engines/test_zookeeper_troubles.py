@@ -18,20 +18,11 @@ import pytest
 import quorumlock
 from quorumlock import LeaseLost, LossReason, NoQuorum
 from quorumlock.lab.servers import free_port, give_back
-from tests.proxy import Proxy
-from tests.zookeeper_servers import ZooKeeper
+from tests.support.proxy import Proxy
+from tests.support.servers.zookeeper import ZooKeeper
+from tests.support.waiting import eventually
 
-from .zookeeper_tools import (
-    Connect,
-    client_of,
-    connect,
-    end_session,
-    engine_of,
-    needs_zookeeper,
-    new_root,
-    shared,
-    until,
-)
+from .zookeeper_tools import Connect, client_of, connect, end_session, engine_of, needs_zookeeper, new_root, shared
 
 __all__ = ["connect"]  # fixtures
 
@@ -69,7 +60,7 @@ def test_a_lease_survives_a_restart_of_the_server(connect: Connect, mortal: ZooK
     with pytest.raises(NoQuorum, match=r"127\.0\.0\.1:\d+ cannot be reached \(.*Connection refused"):
         rival.lock("a").acquire()
     mortal.start()
-    until(lambda: engine_of(locks)._session.connected and engine_of(rival)._session.connected)
+    assert eventually(lambda: engine_of(locks)._session.connected and engine_of(rival)._session.connected)
     lease.extend()
     assert lease.held
     assert rival.lock("a").try_acquire() is None
@@ -106,7 +97,7 @@ def test_a_server_that_stands_still_is_no_refusal(connect: Connect, mortal: ZooK
         assert time.monotonic() - started < 3
     finally:
         mortal.resume()
-    until(lambda: not locks.inspect("a").holders)  # what was asked for meanwhile was undone
+    assert eventually(lambda: not locks.inspect("a").holders)
     with locks.lock("a").acquire(timeout=5):
         pass
 
@@ -119,9 +110,11 @@ def test_waiters_ask_again_when_the_server_is_back(connect: Connect, mortal: Zoo
     lease = holder.lock("a", ttl=9).acquire()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(waiter.lock("a", ttl=9).acquire, timeout=20)
-        until(lambda: engine_of(waiter)._session.client is not None and client_of(waiter)._child_watchers)
+        assert eventually(
+            lambda: engine_of(waiter)._session.client is not None and client_of(waiter)._child_watchers
+        )
         mortal.restart()
-        until(lambda: engine_of(holder)._session.connected)
+        assert eventually(lambda: engine_of(holder)._session.connected)
         lease.release()
         waiting.result(timeout=4).release()  # long before the holder's time would be over
 
@@ -172,14 +165,14 @@ def test_who_leaves_a_queue_unheard_is_taken_out_later(connect: Connect, proxy: 
     with rival.lock("a", ttl=9):
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(locks.lock("a", fair=True).acquire, timeout=1)
-            until(lambda: len(rival.inspect("a").waiters) == 1)
+            assert eventually(lambda: len(rival.inspect("a").waiters) == 1)
             proxy.refusing = True
             proxy.cut()
             with pytest.raises(quorumlock.NotAcquired):
                 waiting.result()
         assert len(rival.inspect("a").waiters) == 1
         proxy.refusing = False
-        until(lambda: not rival.inspect("a").waiters, 5)
+        assert eventually(lambda: not rival.inspect("a").waiters, 5)
 
 
 def test_a_cut_connection_is_made_again_within_the_session(connect: Connect, proxy: Proxy) -> None:
@@ -209,10 +202,10 @@ def test_an_extension_knows_of_the_end_of_the_session_without_asking(connect: Co
     locks = connect(through(proxy))
     lease = locks.lock("a", ttl=9, keep=False).acquire()
     end_session(locks)
-    until(lambda: engine_of(locks)._session.epoch and engine_of(locks)._session.connected)
+    assert eventually(lambda: engine_of(locks)._session.epoch and engine_of(locks)._session.connected)
     proxy.refusing = True  # and nobody can be asked
     proxy.cut()
-    until(lambda: not engine_of(locks)._session.connected)
+    assert eventually(lambda: not engine_of(locks)._session.connected)
     with pytest.raises(LeaseLost) as lost:
         lease.extend()
     assert lost.value.reason is LossReason.SESSION_ENDED
@@ -235,7 +228,7 @@ def test_a_silent_connection_is_no_refusal(connect: Connect, proxy: Proxy) -> No
     with pytest.raises(NoQuorum, match="did not answer in time"):
         locks.lock("a", ttl=1).acquire()
     proxy.let_go()
-    until(lambda: locks.lock("a", ttl=1).locked() is False)
+    assert eventually(lambda: locks.lock("a", ttl=1).locked() is False)
 
 
 def test_hosts_that_cannot_be_reached_are_named_each(connect: Connect) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -15,7 +14,7 @@ from kazoo.client import KazooClient  # type: ignore[import-untyped]
 
 import quorumlock
 from quorumlock.engines.zookeeper import ZookeeperEngine
-from tests.zookeeper_servers import ZooKeeper, missing
+from tests.support.servers.zookeeper import ZooKeeper, missing
 
 WITHIN = 10.0
 _roots = itertools.count()
@@ -41,13 +40,6 @@ def shared() -> ZooKeeper:
 
 def new_root() -> str:
     return f"/tests/{os.getpid()}-{next(_roots)}"
-
-
-def until(condition: Callable[[], object], within: float = WITHIN) -> None:
-    end = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.005)
 
 
 Connect = Callable[..., quorumlock.Locker]

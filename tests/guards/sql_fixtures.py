@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import databases
-from tests.databases import Database, MariaDB, PostgreSQL
+from tests.support.servers import databases
+from tests.support.servers.databases import Database, MariaDB, PostgreSQL
 
 from .sql_sides import NO_TLS, Side
 

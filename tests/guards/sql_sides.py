@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from quorumlock.guards.sql import AsyncColumnGuard, AsyncSQLGuard, ColumnGuard, SQLGuard
-from tests.databases import Database
+from tests.support.servers.databases import Database
 
 SIDES = [
     f"{store}-{way}{aio}"

@@ -9,7 +9,7 @@ import pytest
 
 from quorumlock import StaleFence
 from quorumlock.guards import Claim
-from tests.databases import PostgreSQL
+from tests.support.servers.databases import PostgreSQL
 
 from . import sql_fixtures
 from .sql_sides import SIDES, Conn, Side

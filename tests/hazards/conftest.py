@@ -13,7 +13,7 @@ from quorumlock.lab.servers import Server, Servers, kinds
 from tests.live import fixtures
 from tests.live.attribution import every_answer_is_its_own
 from tests.live.fixtures import keep, kind_of, put_proxy
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
 
 from . import canaries
 from .late import Bench

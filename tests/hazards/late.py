@@ -11,8 +11,9 @@ import quorumlock
 from quorumlock import AsyncLease, AsyncLocker, Jitter
 from quorumlock.lab.servers import Server
 from tests.live.attribution import every_answer_is_its_own, nothing_is_left
-from tests.live.tools import eventually_async, lock_keys
-from tests.proxy import Proxy
+from tests.live.tools import lock_keys
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually_async
 
 DELAY = 0.008
 

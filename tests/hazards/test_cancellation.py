@@ -13,7 +13,8 @@ import pytest
 
 from quorumlock.engines.redis.scripts import RELEASE
 from tests.live.attribution import every_answer_is_its_own, nothing_is_left
-from tests.live.tools import eventually, exists, pttl
+from tests.live.tools import exists, pttl
+from tests.support.waiting import eventually
 
 from .late import DELAY, Bench, acquire
 from .suspending import at_every_await_point, outcome

@@ -15,8 +15,9 @@ import pytest
 import quorumlock
 from quorumlock import LeaseLost, LossReason
 from quorumlock.lab.servers import Server, Servers
-from tests.live.tools import SLACK, Stopwatch, eventually, get, lock_keys
-from tests.proxy import Proxy
+from tests.live.tools import SLACK, Stopwatch, get, lock_keys
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 
 from . import programs
 from .sides import Side

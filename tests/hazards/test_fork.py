@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import faulthandler
 import gc
 import itertools
 import os
 import time
-import traceback
 import warnings
 from collections.abc import Callable
 
@@ -18,7 +16,9 @@ import quorumlock
 from quorumlock import LeaseLost, LossReason, events
 from quorumlock.lab.servers import Servers
 from tests.live.attribution import every_answer_is_its_own, every_answer_is_its_own_with_threads
-from tests.live.tools import SLACK, Stopwatch, client_ids, eventually, get
+from tests.live.tools import SLACK, Stopwatch, client_ids, get
+from tests.support.processes import fork, in_child
+from tests.support.waiting import eventually
 
 pytestmark = [
     pytest.mark.live,
@@ -27,35 +27,6 @@ pytestmark = [
 ]
 
 Connect = Callable[..., quorumlock.Locker]
-
-
-def fork() -> int:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # other threads: that is what is tested
-        return os.fork()
-
-
-def in_child(task: Callable[[], None], meanwhile: Callable[[], None] = lambda: None) -> None:
-    """Runs `task` in a forked child; fails with the child's traceback if it fails there."""
-    reader, writer = os.pipe()
-    pid = fork()
-    if pid == 0:
-        status = 1
-        try:
-            faulthandler.dump_traceback_later(20, exit=True, file=writer)  # it hangs
-            os.close(reader)
-            task()
-            status = 0
-        except BaseException:
-            os.write(writer, traceback.format_exc().encode()[-4000:])
-        finally:
-            os._exit(status)
-    os.close(writer)
-    meanwhile()
-    with os.fdopen(reader, "rb") as pipe:
-        told = pipe.read().decode()
-    _, status = os.waitpid(pid, 0)
-    assert status == 0, told or f"the child ended with {status}"
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -12,7 +12,8 @@ import pytest
 import quorumlock
 from quorumlock import AsyncLease, AsyncLocker, LeaseLost, Locker, LossReason
 from quorumlock.lab.servers import Servers
-from tests.live.tools import Renewals, eventually, get, lock_keys, pttl
+from tests.live.tools import Renewals, get, lock_keys, pttl
+from tests.support.waiting import eventually
 
 from .sides import Side
 

@@ -16,7 +16,8 @@ import pytest
 import quorumlock
 from quorumlock.lab.servers import Server, Servers
 from tests.live.attribution import every_answer_is_its_own_with_threads, nothing_is_left
-from tests.live.tools import SLACK, Stopwatch, client_ids, eventually
+from tests.live.tools import SLACK, Stopwatch, client_ids
+from tests.support.waiting import eventually
 
 from .late import DELAY, Bench
 from .striking import Strike

@@ -17,8 +17,9 @@ import quorumlock
 from quorumlock import LeaseLost, LossReason, events
 from quorumlock.core import renewal
 from quorumlock.lab.servers import Server
-from tests.live.tools import SLACK, eventually, exists, get, lock_keys, pttl
-from tests.proxy import Proxy
+from tests.live.tools import SLACK, exists, get, lock_keys, pttl
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 
 from .sides import Side
 

@@ -15,8 +15,9 @@ import pytest
 import quorumlock
 from quorumlock import AsyncLease, AsyncLocker, LeaseLost, LossReason, events
 from quorumlock.lab.servers import Server, Servers
-from tests.live.tools import eventually, lock_keys
-from tests.proxy import Proxy
+from tests.live.tools import lock_keys
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 
 from . import programs
 from .sides import Side

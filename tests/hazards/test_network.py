@@ -17,8 +17,9 @@ from tests.live.attribution import (
     every_answer_is_its_own_with_threads,
     nothing_is_left,
 )
-from tests.live.tools import client_ids, eventually, eventually_async, exists, get, lock_keys
-from tests.proxy import Proxy
+from tests.live.tools import client_ids, exists, get, lock_keys
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually, eventually_async
 
 from .sides import Side
 

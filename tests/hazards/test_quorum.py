@@ -11,7 +11,7 @@ import quorumlock
 from quorumlock import ConfigurationError, NoQuorum
 from quorumlock.lab.servers import Server, Servers
 from tests.live.tools import lock_keys
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.live
 

@@ -15,7 +15,8 @@ import quorumlock
 from quorumlock import ConfigurationError, NoQuorum, Unsupported
 from quorumlock.lab.servers import Server, Servers, free_port
 from tests.live.attribution import nothing_is_left
-from tests.live.tools import eventually, exists, lock_keys
+from tests.live.tools import exists, lock_keys
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.live
 

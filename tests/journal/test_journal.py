@@ -14,7 +14,8 @@ from quorumlock import ConfigurationError, Locker, NoQuorum, StaleFence
 from quorumlock.engines.redis import scripts
 from quorumlock.journal import Entry
 from quorumlock.lab.servers import Servers, free_port
-from tests.live.tools import eventually, pttl
+from tests.live.tools import pttl
+from tests.support.waiting import eventually
 
 from .conftest import FLEETS, Place, named
 

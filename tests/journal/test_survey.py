@@ -20,7 +20,7 @@ from quorumlock.core.requests import InspectMany
 from quorumlock.core.votes import GRANTED, Answer, Cause, Sight, unknown
 from quorumlock.inspecting import Inspection
 from quorumlock.lab.servers import Servers, free_port
-from tests.live.tools import eventually
+from tests.support.waiting import eventually
 
 from .conftest import FLEETS, Place, named
 

@@ -17,7 +17,7 @@ import pytest
 import quorumlock as ql
 from quorumlock.lab.servers import Servers
 from tests.cli.tools import complaint, quorumlock
-from tests.live.tools import eventually
+from tests.support.waiting import eventually
 
 SOON = 60.0
 

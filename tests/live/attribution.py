@@ -12,8 +12,9 @@ import quorumlock
 from quorumlock import AsyncLease, Lease, LockHeld, NoQuorum, Tally, Vote
 from quorumlock.core.votes import Cause
 from quorumlock.lab.servers import Server
+from tests.support.waiting import eventually
 
-from .tools import eventually, lock_keys
+from .tools import lock_keys
 
 COUNT = 100
 _round = itertools.count()

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from quorumlock.lab.servers import Server, kinds
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
 
 
 def kind_of(item: pytest.Item) -> str | None:

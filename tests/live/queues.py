@@ -11,8 +11,9 @@ from contextlib import suppress
 import quorumlock
 from quorumlock import Lease, Lock, Locker
 from quorumlock.lab.servers import Server
+from tests.support.waiting import eventually
 
-from .tools import eventually, keys, number
+from .tools import keys, number
 
 HOUR = quorumlock.Jitter(3600)
 """A poll so rare that whatever happens was announced."""

@@ -11,9 +11,10 @@ import quorumlock
 from quorumlock import LeaseLost, NoQuorum, events
 from quorumlock.events import Event
 from quorumlock.lab.servers import Server, Servers
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 
-from .tools import eventually, get
+from .tools import get
 
 pytestmark = pytest.mark.live
 

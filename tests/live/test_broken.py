@@ -11,9 +11,10 @@ import pytest
 import quorumlock
 from quorumlock import Jitter, LeaseLost, LossReason, NoQuorum
 from quorumlock.lab.servers import Servers
+from tests.support.waiting import eventually
 
 from .attribution import nothing_is_left
-from .tools import SLACK, Stopwatch, eventually, exists, get
+from .tools import SLACK, Stopwatch, exists, get
 
 pytestmark = pytest.mark.live
 

@@ -15,9 +15,10 @@ from quorumlock.core import fleet
 from quorumlock.core.effects import Effect, Round, Steps
 from quorumlock.core.requests import Close, Initialise, Request
 from quorumlock.lab.servers import Server, Servers
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 
-from .tools import eventually, get
+from .tools import get
 
 pytestmark = [pytest.mark.live, pytest.mark.one_kind]
 

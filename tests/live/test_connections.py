@@ -12,10 +12,11 @@ import pytest
 import quorumlock
 from quorumlock import NoQuorum
 from quorumlock.lab.servers import Server, Servers
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 
 from .attribution import every_answer_is_its_own, every_answer_is_its_own_with_threads, nothing_is_left
-from .tools import client_ids, eventually, exists, get, keys, lock_keys
+from .tools import client_ids, exists, get, keys, lock_keys
 
 pytestmark = pytest.mark.live
 

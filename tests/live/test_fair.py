@@ -14,10 +14,10 @@ import pytest
 import quorumlock
 from quorumlock.lab.servers import Server, Servers
 from tests.hazards.programs import start
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 
 from .queues import CALM, LONG, SOON, Crowd, Waiter, all_queued, handed_on, lockers, no_tickets, queued
-from .tools import eventually
 
 pytestmark = pytest.mark.live
 

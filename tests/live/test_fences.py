@@ -18,9 +18,10 @@ from quorumlock.engines.redis.answers import decode
 from quorumlock.engines.redis.resp import new_reader, pack
 from quorumlock.engines.redis.wire import Wire
 from quorumlock.lab.servers import Server, Servers
+from tests.support.waiting import eventually
 
-from .tools import eventually, number
 from .tools import fence as fence_on
+from .tools import number
 
 pytestmark = [pytest.mark.live, pytest.mark.one_kind]
 

@@ -11,10 +11,11 @@ import pytest
 import quorumlock
 from quorumlock import events
 from quorumlock.lab.servers import Server, Servers
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 
 from .attribution import every_answer_is_its_own, every_answer_is_its_own_with_threads, nothing_is_left
-from .tools import Stopwatch, client_ids, eventually, exists, fence, get
+from .tools import Stopwatch, client_ids, exists, fence, get
 
 pytestmark = pytest.mark.live
 

@@ -16,8 +16,9 @@ from quorumlock.core.redlock import Grant
 from quorumlock.core.renewal import Extension
 from quorumlock.core.votes import Cause
 from quorumlock.lab.servers import Servers, free_port
+from tests.support.waiting import eventually
 
-from .tools import eventually, get
+from .tools import get
 
 pytestmark = pytest.mark.live
 

@@ -15,7 +15,7 @@ from quorumlock import EngineError, LeaseClosed, LeaseLost, LossReason
 from quorumlock.core.effects import Round
 from quorumlock.lab.servers import Servers
 from quorumlock.process import Process
-from tests.live.tools import eventually
+from tests.support.waiting import eventually
 
 TTL = 0.6
 

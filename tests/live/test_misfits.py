@@ -13,7 +13,7 @@ import redis.sentinel
 import quorumlock
 from quorumlock import ConfigurationError, NoQuorum, Unsupported
 from quorumlock.lab.servers import Server, Servers, free_port
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
 
 from .tools import get
 

@@ -13,7 +13,8 @@ import quorumlock
 from quorumlock import AcquireTimeout
 from quorumlock.lab.servers import Server, Servers
 from tests.hazards.programs import start
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 
 from .queues import (
     LONG,
@@ -30,7 +31,6 @@ from .queues import (
     taken,
     tickets,
 )
-from .tools import eventually
 
 pytestmark = pytest.mark.live
 

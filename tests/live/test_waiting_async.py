@@ -15,9 +15,9 @@ import pytest
 import quorumlock
 from quorumlock import AsyncLease, AsyncLocker
 from quorumlock.lab.servers import Server, Servers
+from tests.support.waiting import eventually
 
 from .queues import CALM, SOON, all_queued, calls, forget_calls, no_tickets, queued
-from .tools import eventually
 
 pytestmark = pytest.mark.live
 

@@ -11,10 +11,11 @@ import pytest
 import quorumlock
 from quorumlock.lab.servers import Server, Servers
 from tests.hazards.programs import ended, start
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 
 from .queues import CALM, LONG, SOON, Waiter, all_queued, calls, forget_calls, lockers, no_tickets, queued, taken
-from .tools import eventually, keys
+from .tools import keys
 
 pytestmark = pytest.mark.live
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 
 import quorumlock
 from quorumlock.events import Event, Extended
@@ -13,26 +12,6 @@ from quorumlock.lab.servers import Server
 
 SLACK = 1.5
 """What a busy machine may add to any duration that a test measures."""
-
-
-def eventually(condition: Callable[[], object], within: float = 3.0) -> bool:
-    """True as soon as `condition` holds; False if it does not within that many seconds."""
-    end = time.monotonic() + within
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.005)
-    return True
-
-
-async def eventually_async(condition: Callable[[], Awaitable[object]], within: float = 3.0) -> bool:
-    """The same in an event loop, which goes on meanwhile."""
-    end = time.monotonic() + within
-    while not await condition():
-        if time.monotonic() > end:
-            return False
-        await asyncio.sleep(0.005)
-    return True
 
 
 class Renewals:

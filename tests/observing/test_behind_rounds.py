@@ -11,7 +11,7 @@ import pytest
 import quorumlock
 from quorumlock.events import Event, Extended, NodeDown, NodeQuarantined, NodeUp, RenewalFailed
 from quorumlock.lab.servers import Servers
-from tests.live.tools import eventually
+from tests.support.waiting import eventually
 
 from .conftest import SERVER
 

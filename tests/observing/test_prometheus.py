@@ -22,7 +22,7 @@ from quorumlock.guards import Claim, FileGuard
 from quorumlock.lab.servers import Servers
 from quorumlock.observing import book, export_metrics
 from quorumlock.observing.prometheus import export_refusals
-from tests.live.tools import eventually
+from tests.support.waiting import eventually
 
 from .conftest import SERVER, BookClock
 

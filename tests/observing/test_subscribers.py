@@ -15,7 +15,7 @@ from quorumlock.engines.memory import MemoryEngine
 from quorumlock.events import Acquired, Broken, Event, Extended, GivenUp, Lost, Released, Waiting
 from quorumlock.sync import messenger
 from tests.contract.stage import Stage, case, held
-from tests.live.tools import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from quorumlock.events import (
 )
 from quorumlock.guards import AsyncFileGuard, Claim, FileGuard, MemoryFences, RedisGuard, SQLGuard
 from quorumlock.lab.servers import Servers
-from tests.live.tools import eventually
+from tests.support.waiting import eventually
 
 from .conftest import SERVER
 

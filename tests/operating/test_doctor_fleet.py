@@ -11,9 +11,9 @@ import pytest
 
 import quorumlock as ql
 from quorumlock.lab.servers import Server, free_port
-from tests.certificates import make_certificate
 from tests.live.chaos.clocks import Clock
-from tests.proxy import Proxy
+from tests.support.certificates import make_certificate
+from tests.support.proxy import Proxy
 
 from .conftest import Start
 from .examining import examined, fleet, only, toml, troubles

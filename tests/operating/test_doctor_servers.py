@@ -9,10 +9,11 @@ import pytest
 
 from quorumlock.doctoring.versions import open_bugs, parsed
 from quorumlock.lab.servers import Server, free_port
+from tests.support.waiting import eventually
 
 from .conftest import Start
 from .examining import examined, fleet, only, toml, troubles
-from .tools import call, eventually
+from .tools import call
 
 pytestmark = pytest.mark.live
 

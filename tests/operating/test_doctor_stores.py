@@ -11,7 +11,7 @@ import pytest
 from quorumlock.core.states import READY, NodeState
 from quorumlock.doctoring import stores
 from quorumlock.doctoring.stores import StoreFacts
-from tests.databases import Database, MariaDB, PostgreSQL, needed
+from tests.support.servers.databases import Database, MariaDB, PostgreSQL, needed
 
 from .examining import examined, only, troubles
 

@@ -20,9 +20,10 @@ from quorumlock.lab import standing
 from quorumlock.lab.processes import started_at
 from quorumlock.lab.servers import ask, free_port
 from tests.cli.tools import complaint, quorumlock
+from tests.support.waiting import eventually
 
 from .conftest import Start
-from .tools import call, eventually
+from .tools import call
 
 pytestmark = pytest.mark.live
 

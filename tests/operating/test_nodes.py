@@ -17,9 +17,10 @@ import pytest
 import quorumlock as ql
 from quorumlock.lab.servers import Server, Servers, ask, free_port, valkey_binary
 from tests.live.chaos.clocks import Clock
+from tests.support.waiting import eventually
 
 from .conftest import Start
-from .tools import call, eventually
+from .tools import call
 
 pytestmark = pytest.mark.live
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from quorumlock.cli import main
@@ -29,13 +27,3 @@ def call(*words: str) -> Said:
         code = main(words)
     assert "Traceback" not in err.getvalue()
     return Said(code, out.getvalue(), err.getvalue())
-
-
-def eventually(condition: Callable[[], bool], within: float = 20.0) -> bool:
-    """Does it hold soon?"""
-    until = time.monotonic() + within
-    while time.monotonic() < until:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return condition()

@@ -6,8 +6,7 @@ import asyncio
 import json
 import re
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ import quorumlock
 from quorumlock.web.app import Dashboard
 from quorumlock.web.server import Server, listening
 from quorumlock.web.settings import WebSettings
+from tests.support.waiting import eventually
 
 TOKEN = "correct horse battery staple"
 SOON = 30.0
@@ -80,16 +80,6 @@ def served(locks: quorumlock.Locker, *, breaker: quorumlock.Locker | None = None
             server.should_exit = True
             thread.join(SOON)
             assert not thread.is_alive(), "the dashboard did not end"
-
-
-def eventually(condition: Callable[[], object], within: float = SOON) -> bool:
-    """Does it hold soon?"""
-    until = time.monotonic() + within
-    while time.monotonic() < until:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return bool(condition())
 
 
 def messages(answer: httpx.Response) -> Iterator[dict[str, object]]:

@@ -14,9 +14,10 @@ import pytest
 import quorumlock as ql
 from quorumlock.lab.servers import Servers
 from quorumlock.web.api import LOOKS_MOST
+from tests.support.waiting import eventually
 
 from .conftest import MakeSite
-from .site import Site, eventually, messages, secrets_in
+from .site import Site, messages, secrets_in
 
 MakeServers = Callable[..., Servers]
 ALL = ("session", "overview", "locks", "nodes", "events", "lock?name=orders:1", "openapi.json")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import quorumlock as ql
-from tests.live.tools import eventually
+from tests.support.waiting import eventually
 
 from .conftest import MakeSite
 from .site import Site

@@ -12,10 +12,11 @@ from playwright.sync_api import Browser, expect
 
 import quorumlock as ql
 from quorumlock.lab.servers import Servers
+from tests.support.waiting import eventually
 
 from .browser import Visit, running
 from .conftest import MakeSite
-from .site import TOKEN, Site, eventually, served
+from .site import TOKEN, Site, served
 
 expect.set_options(timeout=30_000)
 Open = Callable[..., Visit]

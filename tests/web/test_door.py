@@ -12,9 +12,10 @@ import quorumlock as ql
 from quorumlock.errors import ConfigurationError
 from quorumlock.web import settings as module
 from quorumlock.web.settings import WebSettings
+from tests.support.waiting import eventually
 
 from .conftest import MakeSite
-from .site import SOON, TOKEN, Site, eventually
+from .site import SOON, TOKEN, Site
 
 BREAK = "api/v1/lock/break"
 

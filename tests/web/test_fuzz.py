@@ -18,8 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import quorumlock
+from tests.support.waiting import eventually
 
-from .site import TOKEN, Site, eventually, served
+from .site import TOKEN, Site, served
 
 # The dashboard lives in a thread of this process and uses `random`; Hypothesis takes that for ours.
 pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")

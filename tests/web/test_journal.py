@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 import quorumlock as ql
+from tests.support.waiting import eventually
 
-from .site import Site, eventually, served
+from .site import Site, served
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import redis
 import quorumlock as ql
 from quorumlock.cli.serve import token
 from quorumlock.lab.servers import Servers
-from tests.databases import PostgreSQL, needed
+from tests.support.servers.databases import PostgreSQL, needed
 
 from ..cli.tools import complaint, quorumlock
 from .site import TOKEN

@@ -13,9 +13,10 @@ import pytest
 
 import quorumlock as ql
 from quorumlock.web.stream import EACH_MOST, STREAMS_MOST
+from tests.support.waiting import eventually
 
 from .conftest import MakeSite
-from .site import TOKEN, Site, eventually, messages
+from .site import TOKEN, Site, messages
 
 
 def test_a_stream_ends_with_the_session_and_tells_nothing_more(make_site: MakeSite, locks: ql.Locker) -> None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from quorumlock.lab.servers import Server, kinds
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
 
 from .clocks import Clock
 

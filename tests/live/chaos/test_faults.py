@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.tools import eventually, get
+from tests.live.tools import get
+from tests.support.waiting import eventually
 
 from . import clocks
 from .conditions import CLAMP, SMALL, Conditions

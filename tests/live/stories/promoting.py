@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quorumlock.lab.servers import Server
 from tests.live.tools import get
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
 
 from .stage import MAX_TTL, NAME, Client, Held, Stage, now, wait_for
 

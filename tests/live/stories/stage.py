@@ -17,7 +17,8 @@ from quorumlock import LeaseLost, LossReason, NoQuorum
 from quorumlock.clocks import boot_time
 from quorumlock.events import Event, Extended, Lost
 from quorumlock.lab.servers import Server, Servers
-from tests.live.tools import eventually, get
+from tests.live.tools import get
+from tests.support.waiting import eventually
 
 from .outcome import Outcome, Span, Void
 

@@ -1,4 +1,4 @@
-"""etcd servers of the tests' own. See `served.py`.
+"""etcd servers of the tests' own. See `base.py`.
 
 They vote ten times as often as usual, so that the shortest lease is one second.
 """
@@ -14,8 +14,8 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 from quorumlock.lab.servers import free_port, give_back
-from tests import served
-from tests.served import Served
+from tests.support.servers import base as served
+from tests.support.servers.base import Served
 
 HEARTBEAT_MS, ELECTION_MS = 20, 200
 

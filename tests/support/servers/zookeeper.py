@@ -1,4 +1,4 @@
-"""ZooKeeper servers of the tests' own: one, or an ensemble of three. See `served.py`.
+"""ZooKeeper servers of the tests' own: one, or an ensemble of three. See `base.py`.
 
 Debian's jars, started by hand: a small heap and a quick compiler, and ticks are short, so that sessions can be.
 """
@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from quorumlock.lab.servers import free_port, give_back
-from tests.served import Served
+from tests.support.servers.base import Served
 
 JAR = Path("/usr/share/java/zookeeper.jar")
 TICK_MS = 200

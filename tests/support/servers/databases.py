@@ -1,4 +1,4 @@
-"""PostgreSQL and MariaDB servers of the tests' own. See `served.py`."""
+"""PostgreSQL and MariaDB servers of the tests' own. See `base.py`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Self
 
-from tests import served
-from tests.served import READY_WITHIN, Served
+from tests.support.servers import base as served
+from tests.support.servers.base import READY_WITHIN, Served
 
 
 def program(name: str) -> str | None:

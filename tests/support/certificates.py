@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.served import needed
+from tests.support.servers.base import needed
 
 
 def make_certificate(folder: Path, *, days: int = 1) -> tuple[Path, Path]:

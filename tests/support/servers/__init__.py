@@ -1,0 +1,1 @@
+"""Servers that tests start, whichever they are. Valkey and Redis come from `quorumlock.lab.servers`."""

@@ -1,0 +1,36 @@
+"""Waiting for a condition, instead of for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+PATIENCE = 20.0
+"""How long a busy machine may take for what happens at once. A test that passes never waits that long."""
+PAUSE = 0.005
+
+
+def eventually(condition: Callable[[], object], within: float = PATIENCE) -> bool:
+    """True as soon as `condition` holds; False if it does not within that many seconds."""
+    end = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > end:
+            return bool(condition())
+        time.sleep(PAUSE)
+    return True
+
+
+async def eventually_async(condition: Callable[[], object], within: float = PATIENCE) -> bool:
+    """The same in an event loop, which goes on running. `condition` may be a coroutine function."""
+    end = time.monotonic() + within
+    while not await _now(condition):
+        if time.monotonic() > end:
+            return await _now(condition)
+        await asyncio.sleep(PAUSE)
+    return True
+
+
+async def _now(condition: Callable[[], object]) -> bool:
+    found = condition()
+    return bool(await found if isinstance(found, Awaitable) else found)
