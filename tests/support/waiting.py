@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 
 PATIENCE = 20.0
 """How long a busy machine may take for what happens at once. A test that passes never waits that long."""
-PAUSE = 0.005
 
 
 def eventually(condition: Callable[[], object], within: float = PATIENCE) -> bool:
@@ -17,7 +16,7 @@ def eventually(condition: Callable[[], object], within: float = PATIENCE) -> boo
     while not condition():
         if time.monotonic() > end:
             return bool(condition())
-        time.sleep(PAUSE)
+        time.sleep(0.005)
     return True
 
 
@@ -27,8 +26,13 @@ async def eventually_async(condition: Callable[[], object], within: float = PATI
     while not await _now(condition):
         if time.monotonic() > end:
             return await _now(condition)
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(0.005)
     return True
+
+
+async def forever() -> None:
+    """The body of a task that a test cancels."""
+    await asyncio.get_running_loop().create_future()
 
 
 async def _now(condition: Callable[[], object]) -> bool:
