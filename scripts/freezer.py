@@ -1,7 +1,7 @@
 """Runs a command, and stops all of its processes now and then: `freezer.py [OPTIONS] COMMAND …`.
 
-About every 3 s nothing of the command runs for 0.2 to 0.7 s, neither tests nor clients nor servers, as on a host that
-is busy. A cgroup does that where this user may make one (v1 or v2). Elsewhere every descendant gets SIGSTOP, parents
+About every 3 s nothing of the command runs for 0.2 to 0.7 s, neither tests nor clients nor servers, as on a busy
+host. A cgroup does that where this user may make one (v1 or v2). Elsewhere every descendant gets SIGSTOP, parents
 before children, and later SIGCONT; what a test has stopped itself stays stopped either way.
 """
 

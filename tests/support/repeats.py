@@ -1,9 +1,9 @@
 """A pytest plugin: a failure while the machine stood still is no verdict.
 
 A test in which real time counts says how long a stall it forgives: `@pytest.mark.real_time(0.1)` (0.1 s is the
-least, and what the bare mark means). If such a test fails and a longer stall was measured while it ran (`stalls.py`),
-it is run again: alone, in a process and with servers of its own, at most twice. Every other failure is a failure at
-once. The closing lines count the tests that were repeated, and name them.
+least, and what the bare mark means). If such a test fails and a longer stall was measured while it ran (see
+`stalls.py`), it is run again: alone, in a process and with servers of its own, at most twice. Every other failure is a
+failure at once. The closing lines count the tests that were repeated, and name them.
 
 Processes of pytest that share a folder (`QUORUMLOCK_RUN`) start no test while one of them repeats one.
 """
