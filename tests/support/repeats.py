@@ -2,8 +2,8 @@
 
 A test in which real time counts says how long a stall it forgives: `@pytest.mark.real_time(0.1)` (0.1 s is the
 least, and what the bare mark means). If such a test fails and a longer stall was measured while it ran (see
-`stalls.py`), it is run again: alone, in a process and with servers of its own, at most twice. Every other failure is a
-failure at once. The closing lines count the tests that were repeated, and name them.
+`stalls.py`), it is run again: alone, in a process and with servers of its own, at most twice. Every other failure is
+a failure at once. The closing lines count the tests that were repeated, and name them.
 
 Processes of pytest that share a folder (`QUORUMLOCK_RUN`) start no test while one of them repeats one.
 """
@@ -105,6 +105,9 @@ class Repeats:
         self._turnstile = Turnstile(Path(os.environ.get(RUN) or self._folder))
         self._meter = StallMeter(self._folder)
         self.repeated: list[Repeated] = []
+
+    def pytest_collection_finish(self) -> None:
+        self._meter.started()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:

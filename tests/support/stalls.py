@@ -142,6 +142,10 @@ class StallMeter:
         command = [sys.executable, "-S", "-E", __file__, str(os.getpid()), str(folder)]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
 
+    def started(self) -> None:
+        """Returns when it measures."""
+        self._wait_for(0.0)
+
     def longest(self, since: float, until: float) -> Stall | None:
         """The longest stall between two instants of the monotonic clock."""
         self._wait_for(until + PERIOD)
@@ -158,7 +162,7 @@ class StallMeter:
     def _wait_for(self, instant: float) -> None:
         """Until the meter has looked at everything before that instant."""
         end = time.monotonic() + ANSWERS_WITHIN
-        while self._beat() < instant and time.monotonic() < end and self._process.poll() is None:
+        while self._beat() <= instant and time.monotonic() < end and self._process.poll() is None:
             time.sleep(PERIOD / 5)
 
     def _beat(self) -> float:

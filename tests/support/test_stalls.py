@@ -22,6 +22,7 @@ LAST = "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))"
 @pytest.fixture
 def meter(tmp_path: Path) -> Iterator[StallMeter]:
     meter = StallMeter(tmp_path)
+    meter.started()
     yield meter
     meter.close()
 
@@ -43,7 +44,6 @@ def test_the_longest_wait_is_never_a_sum(delay: float, waits: int, elapsed: floa
 
 def test_a_machine_that_stands_still_is_seen(meter: StallMeter) -> None:
     """The meter itself is stopped, as everything is when a host stalls."""
-    assert eventually(lambda: meter._beat() > 0)
     since = time.monotonic()
     os.kill(meter._process.pid, signal.SIGSTOP)
     eventually(lambda: False, 0.4)
