@@ -15,7 +15,7 @@ import quorumlock
 from quorumlock.lab.servers import BINARIES, Servers, kinds
 from tests.support.certificates import make_certificate
 
-pytest_plugins = ["tests.support.repeats"]
+pytest_plugins = ["tests.support.repeats", "tests.support.profile"]
 
 MAX_TTL = 1.0
 """Quarantine and expiry are cheap in live tests."""

@@ -1,9 +1,9 @@
 """A pytest plugin: a failure while the machine stood still is no verdict.
 
 A test in which real time counts says how long a stall it forgives: `@pytest.mark.real_time(0.1)` (0.1 s is the
-least, and what the bare mark means). If such a test fails and a longer stall was measured while it ran (see
-`stalls.py`), it is run again: alone, in a process and with servers of its own, at most twice. Every other failure is
-a failure at once. The closing lines count the tests that were repeated, and name them.
+least, and what the bare mark means). If such a test fails and a longer stall was measured while it ran
+(`stalls.py`), it runs again: alone, in a process and with servers of its own, at most twice. Any other failure is a
+failure at once. The closing lines count the tests that were repeated, and name them.
 
 Processes of pytest that share a folder (`QUORUMLOCK_RUN`) start no test while one of them repeats one.
 """
@@ -102,7 +102,9 @@ class Repeats:
         self._own = tempfile.TemporaryDirectory(prefix="ql-stalls-")
         self._folder = Path(self._own.name)
         self._verdict = os.environ.pop(VERDICT, None)
-        self._turnstile = Turnstile(Path(os.environ.get(RUN) or self._folder))
+        run = Path(os.environ.pop(RUN, self._folder))  # what a test starts is no part of the run
+        self._turnstile = Turnstile(run)
+        self._log = run / "repeated"
         self._meter = StallMeter(self._folder)
         self.repeated: list[Repeated] = []
 
@@ -136,6 +138,8 @@ class Repeats:
             result, times = self._repeat(item.nodeid)
         passed = result.returncode == 0
         self.repeated.append(Repeated(item.nodeid, stall, times, passed))
+        with self._log.open("a") as log:
+            log.write(f"{self.repeated[-1]}\n")
         if passed:
             for report in reports:
                 report.outcome = "passed"
