@@ -15,7 +15,7 @@ RUN = $(VENV)/bin/python
 OTHERS = python3.12 python3.13 python3.14
 LINT = $(MAKE) lint
 
-.PHONY: help demo test test-all test-profile test-others test-short lint soak chaos spec bench clean demo-environment environment servers
+.PHONY: help demo test test-all test-profile test-others test-short ci-runs lint soak chaos spec bench clean demo-environment environment servers
 .NOTPARALLEL:
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo "make test-all      the tests in their long forms, too, and a selection with every other Python that is here"
 	@echo "make test-profile  which tests, files, folders and fixtures take how long; cuts the lanes of make test anew"
 	@echo "make lint    ruff and mypy alone"
+	@echo "make ci-runs       .ci/run in twelve fresh clones, six of them beside busy processes and frozen now and then"
 	@echo "make soak    one lock, then every kind, among faults for SECONDS=60; ROUNDS=200 of each story of lost memory;"
 	@echo "             SEEDS=2000 in the simulator, beyond the thousand of make test"
 	@echo "make chaos   real servers among every fault we know for SECONDS=60; the history is judged"
@@ -49,6 +50,9 @@ test-others: servers
 		if python=$$(scripts/find-python.sh $$name); then $(MAKE) test-short PYTHON=$$python || exit 1; \
 		else echo "$$name is not installed: not tested with it"; fi; \
 	done
+
+ci-runs: environment servers
+	@$(RUN) -m scripts.ci_runs $(ARGS)
 
 # Where interpreters differ: threads, tasks and generators, and how they are interrupted.
 test-short: environment
