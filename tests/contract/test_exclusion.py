@@ -206,6 +206,7 @@ def test_claims_one_after_the_other_are_none() -> None:
         entered(claims, lease, began_at)
         entered(claims, lease, began_at)
     assert claims.violations() == []
+    assert len(claims) == 3
 
 
 def test_a_lease_that_is_not_valid_claims_nothing() -> None:
