@@ -101,9 +101,10 @@ async def nobody_else_gets(
     *,
     comparisons: int = COMPARISONS,
     renewals: int = RENEWALS,
+    lifetimes: int = 1,
 ) -> Sequence[AsyncLease]:
     """Takes leases and has each rival try to acquire its lock, until there were enough comparisons and every lease
-    was renewed often enough and has outlived its ttl. Returns the leases, which the caller releases.
+    was renewed often enough and has outlived its ttl so many times. Returns the leases, which the caller releases.
 
     `lockers`: those of these leases. `rivals`: locks of other lockers that all of these leases together
     exclude. Leases that are lost are taken anew; raises ExclusionViolated for what must not happen at all.
@@ -118,7 +119,8 @@ async def nobody_else_gets(
         taken_at = boot_time()
         history.taken(leases)
         while time.monotonic() < give_up_at:
-            outlived = boot_time() > taken_at + max(lease.ttl for lease in leases)
+            # Before the look at the leases: what is held at the look was held at this instant.
+            outlived = boot_time() > taken_at + lifetimes * max(lease.ttl for lease in leases)
             if not all(lease.held for lease in leases):
                 break
             if outlived and history.comparisons >= comparisons and counts.least(leases) >= renewals:
