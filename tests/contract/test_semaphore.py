@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import defaultdict
 
 import pytest
 
-from quorumlock import AcquireTimeout, LeaseLost, LockHeld, LossReason, Unsupported
+from quorumlock import AcquireTimeout, AsyncLease, LeaseLost, LockHeld, LossReason, Unsupported
+from quorumlock.clocks import boot_time
 
+from .exclusion import Claims, nobody_else_gets
 from .grounds import SOMEBODY
 from .stage import Stage, case, held
 
 TTL = 1.0
-"""Long enough for a busy machine to renew in time; what is kept is watched for somewhat more than that."""
+"""Long enough for most machines to renew in time; see `exclusion.py` for those that are too busy."""
 
 
 @case
@@ -54,26 +54,21 @@ async def test_one_permit_is_a_mutex(stage: Stage) -> None:
 @case
 async def test_never_more_than_that_under_contention(stage: Stage) -> None:
     lockers = [await stage.connect(), await stage.connect(), await stage.connect()]
-    inside: set[str] = set()
-    fences: dict[int | None, list[int]] = defaultdict(list)
+    claims, slots = Claims(), set[int | None]()
 
     async def work(index: int) -> None:
         for _ in range(2):
             lease = await lockers[index % 3].semaphore("a", 2, ttl=1).acquire(timeout=30)
-            assert lease.resource not in inside, "two of one slot"
-            inside.add(lease.resource)
-            assert len(inside) <= 2
-            fences[lease.slot].append(lease.fence)
+            began_at = boot_time()
+            slots.add(lease.slot)
             await asyncio.sleep(0.002)
-            lease.check()
-            inside.remove(lease.resource)
+            claims.enter(lease, began_at)
             await lease.release()
 
     await asyncio.gather(*(work(index) for index in range(6)))
-    assert set(fences) <= {0, 1}
-    assert sum(map(len, fences.values())) == 12
-    for grown in fences.values():
-        assert grown == sorted(set(grown)), "fences of one slot grow"
+    assert slots <= {0, 1}
+    assert not claims.violations(), claims.violations()
+    assert len(claims) >= 6, "most of twelve leases were lost within 2 ms"
 
 
 @case
@@ -137,13 +132,12 @@ async def test_it_may_be_resized(stage: Stage) -> None:
 @case
 async def test_slots_are_kept(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
-    leases = [await held(ours.semaphore("a", 2, ttl=TTL)) for _ in range(2)]
-    started_at = time.monotonic()
-    while time.monotonic() - started_at < 1.25 * TTL:
-        assert await theirs.semaphore("a", 2, ttl=1).try_acquire() is None
-        for lease in leases:
-            lease.check()
-        await asyncio.sleep(TTL / 10)
+
+    async def take() -> list[AsyncLease]:
+        return [await ours.semaphore("a", 2, ttl=TTL).acquire(timeout=10) for _ in range(2)]
+
+    leases = await nobody_else_gets([ours], take, [theirs.semaphore("a", 2, ttl=1)])
+    assert {lease.slot for lease in leases} == {0, 1}
     for lease in leases:
         await lease.release()
 
