@@ -19,9 +19,9 @@ from quorumlock.core.effects import Round, Route
 from quorumlock.core.requests import Acquire
 from quorumlock.core.votes import Cause, Tally
 from quorumlock.engines.zookeeper.address import address_of
-from quorumlock.engines.zookeeper.paths import Paths, escaped, unescaped
+from quorumlock.engines.zookeeper.paths import Gate, Paths, escaped, unescaped
 from tests.live.tools import Renewals
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, hold_up
 
 from .zookeeper_tools import (
     Connect,
@@ -278,6 +278,29 @@ def test_nothing_is_deleted_before_its_lease_is_over(connect: Connect, when: str
     reader.extend(ttl=2)
     assert is_covered(reader)
     reader.release()
+
+
+def test_a_lock_stays_closed_for_long_enough_however_late_an_answer_is_heard(
+    connect: Connect, zk: KazooClient
+) -> None:
+    """Its end is an instant of the server's clock, which is known from answers: from when they were asked for."""
+    locks = connect(node_timeout=2)
+    locks.lock("another").acquire().release()
+    client, call = client_of(locks), client_of(locks)._call
+
+    def heard_late(request: object, result: object) -> object:
+        answer = call(request, result)
+        result.wait()  # type: ignore[attr-defined]
+        hold_up(0.5)
+        return answer
+
+    client._call = heard_late
+    zk.ensure_path("/tests")
+    began_ms = zk.set("/tests", b"").mtime
+    locks.lock("a", ttl=8, at_least=5, keep=False).acquire().release()
+    paths = engine_of(locks)._cells.paths
+    (closed,) = Gate("", 0, 0, zk.get_children(paths.gate("a"))).of("a").closed
+    assert closed.until_ms >= began_ms + 5000
 
 
 def test_many_leases_are_renewed_by_one_request(connect: Connect) -> None:

@@ -30,6 +30,11 @@ async def eventually_async(condition: Callable[[], object], within: float = PATI
     return True
 
 
+def hold_up(seconds: float) -> None:
+    """Holds up the thread that calls it, as a stall would. It is no way to wait for something."""
+    time.sleep(seconds)
+
+
 async def forever() -> None:
     """The body of a task that a test cancels."""
     await asyncio.get_running_loop().create_future()

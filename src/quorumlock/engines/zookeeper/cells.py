@@ -20,7 +20,7 @@ from ...core.requests import CellGet, CellSwap
 from ...core.votes import GRANTED, REFUSED, Answer, Cause
 from ...errors import ConfigurationError
 from .looking import Looking
-from .session import Talk, Wrote
+from .session import Talk, Wrote, wall_ms
 
 MOST = 900_000
 """Bytes of one node."""
@@ -74,6 +74,7 @@ class Cells(Looking):
             try:
                 if len(request.value) > MOST and not rest:
                     rest = yield from self._put_rest(path, request.value[MOST:])
+                sent_ms = wall_ms()
                 head = b"%d %b\n" % (request.ttl_ms, rest.rpartition("/")[2].encode())
                 stat = yield from self._set(path, head + request.value[:MOST], found)
             except NoNodeError:
@@ -81,7 +82,7 @@ class Cells(Looking):
                 continue
             except (BadVersionError, NodeExistsError):
                 continue  # somebody was faster; the next look says what it is now
-            self.session.tick(stat.mtime)
+            self.session.tick(stat.mtime, sent_ms)
             if found is not None and found.rest:
                 yield from self._remove(found.rest)
             if random.randrange(PRUNE_ONE_IN) == 0:

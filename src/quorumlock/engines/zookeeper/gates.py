@@ -34,7 +34,7 @@ from kazoo.exceptions import (  # type: ignore[import-untyped]
 from ...core.requests import Ticket
 from ...errors import ConfigurationError
 from .paths import Gate, Paths, Seen
-from .session import Lease, Session, Talk, Wrote
+from .session import Lease, Session, Talk, Wrote, wall_ms
 
 FORMAT = 1
 CLOSED = "ql:closed"
@@ -171,13 +171,14 @@ class Gates:
             session.keep(lease)  # before: what comes of it may never be told
         for path in also_delete:
             transaction.delete(path)
+        sent_ms = wall_ms()
         results = yield from self.commit(transaction)
         if results is None:
             for lease in leases:
                 session.drop(lease)
             return None
         stat = results[0]
-        session.tick(stat.mtime)
+        session.tick(stat.mtime, sent_ms)
         versions = {gate.path: result.version for gate, result in zip(gates, results, strict=False)}
         for lease in leases:
             lease.fence = stat.mzxid

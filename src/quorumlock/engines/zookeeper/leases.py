@@ -32,7 +32,7 @@ from ...core.votes import GRANTED, REFUSED, Answer, Cause, of_each
 from ...errors import ConfigurationError
 from .gates import Gates, Holding, written
 from .paths import Gate, Line, Seen, digest
-from .session import Lease, Talk, Wrote
+from .session import Lease, Talk, Wrote, wall_ms
 
 AGREED = Answer(GRANTED, Cause.AGREED)
 ABSENT = Answer(REFUSED, Cause.ABSENT)
@@ -138,8 +138,9 @@ class Leases(Gates):
     def _set_clock(self, gate: Gate, seen: Seen) -> Talk[None]:
         """What is closed opens by the server's clock, which is told with whatever is written."""
         if seen.closed and not self.session.offset_known:
+            sent_ms = wall_ms()
             stat = yield Wrote(self.zk.set_async(gate.path, b""))
-            self.session.tick(stat.mtime)
+            self.session.tick(stat.mtime, sent_ms)
 
     def _in_way(self, seen: Seen) -> list[str]:
         """Whose going the first of a queue waits for: that of one, as long as there are any."""
@@ -218,9 +219,10 @@ class Leases(Gates):
         for _, kept, lease in some:
             lease.ttl_ms = max(kept.ttl_ms, math.ceil((lease.ends_at - boot_time()) * 1000))
             transaction.set_data(lease.path, written(lease))
+        sent_ms = wall_ms()
         results = yield from self.commit(transaction)
         if results is not None:
-            self.session.tick(results[0].mtime)
+            self.session.tick(results[0].mtime, sent_ms)
             return None
         asked = [(lease, self.zk.exists_async(lease.path)) for _, _, lease in some]
         missing = []
@@ -297,7 +299,7 @@ class Leases(Gates):
     def _shut(self, names: list[str], token: str, paths: list[str], stay_ms: int) -> Talk[bool]:
         """From now on they are nobody's, and still closed. That outlives this process, if need be."""
         transaction = self.zk.transaction()
-        until_ms = self.session.server_ms() + stay_ms
+        until_ms = self.session.server_ms_at_most() + stay_ms
         for name, path in zip(names, paths, strict=True):
             transaction.delete(path)
             transaction.create(f"{self.paths.gate(name)}/{self.paths.closed(name, token, until_ms)}", b"")

@@ -42,6 +42,10 @@ SHARE = 0.6
 FREE_MOST = 1000
 
 
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class Wrote(NamedTuple):
     """What changes something on the server: without an answer, nobody knows whether it has."""
 
@@ -98,7 +102,9 @@ class Session:
         self.granted: float | None = None
         """The session timeout that the server granted, in seconds."""
         self.offset_ms = 0
-        """The server's clock less ours."""
+        """A lower bound of the server's clock minus ours."""
+        self.offset_most_ms = 0
+        """An upper bound of it."""
         self.offset_known = False
         self.leases: dict[tuple[str, str], Lease] = {}
         self.tickets: dict[tuple[str, str], str] = {}
@@ -217,13 +223,19 @@ class Session:
 
     # The server's clock.
 
-    def tick(self, server_ms: int) -> None:
-        """The server has just written this time."""
-        self.offset_ms = server_ms - time.time_ns() // 1_000_000
+    def tick(self, server_ms: int, sent_ms: int) -> None:
+        """The server wrote this time after our wall clock showed `sent_ms`, and before now."""
+        self.offset_ms = server_ms - wall_ms()
+        self.offset_most_ms = server_ms - sent_ms
         self.offset_known = True
 
     def server_ms(self) -> int:
-        return time.time_ns() // 1_000_000 + self.offset_ms
+        """What has ended by this time has ended by the server's clock."""
+        return wall_ms() + self.offset_ms
+
+    def server_ms_at_most(self) -> int:
+        """For an end that must not come too early by the server's clock."""
+        return wall_ms() + self.offset_most_ms
 
     # Who is told of what.
 
