@@ -15,11 +15,11 @@ import quorumlock
 from quorumlock.lab.servers import Server, Servers
 from tests.hazards.programs import start
 from tests.support.proxy import Proxy
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, eventually_async
 
 from .queues import CALM, LONG, SOON, Crowd, Waiter, all_queued, handed_on, lockers, no_tickets, queued
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 
 Connect = Callable[..., quorumlock.Locker]
 Make = Callable[..., Servers]
@@ -94,6 +94,7 @@ def test_grants_are_in_the_order_of_tickets_with_asyncio(servers: Servers) -> No
             await one.init_fleet()
             order: list[int] = []
             lease = await one.lock("a", ttl=30, fair=True).acquire()
+            before = queued(nodes[0])
 
             async def wait(turn: int) -> None:
                 async with (one, two)[turn % 2].lock("a", ttl=30, fair=True):
@@ -102,7 +103,7 @@ def test_grants_are_in_the_order_of_tickets_with_asyncio(servers: Servers) -> No
             tasks = []
             for turn in range(8):
                 tasks.append(asyncio.create_task(wait(turn)))
-                await asyncio.sleep(0.03)
+                assert await eventually_async(lambda: all_queued(nodes, before + turn + 1, within=0))  # noqa: B023
             await lease.release()
             async with asyncio.timeout(SOON):
                 await asyncio.gather(*tasks)
@@ -141,7 +142,7 @@ def test_fair_and_plain_waiters_of_one_locker_are_all_told(servers: Servers, con
     lease = locks.lock("a", ttl=30, fair=first == "fair").acquire()
     waiters = [Waiter(locks.lock("a", ttl=30, fair=fair)) for fair in (True, True, False, False)]
     assert eventually(lambda: max(queued(server) for server in nodes) >= 2, SOON)
-    time.sleep(0.1)
+    assert eventually(lambda: len(locks._runner.room._lines.get("a", ())) == 1), "one plain waiter behind the other"
     lease.release()
     assert sorted(handed_on(waiters)) == [0, 1, 2, 3]
     assert no_tickets(nodes)
@@ -161,7 +162,7 @@ def test_a_head_that_is_gone_delays_the_others_by_a_bounded_time(
 ) -> None:
     """Killed, it is dropped at once. Stopped, it looks alive: the next finds out by its poll and passes it over."""
     nodes = servers.servers[:3]
-    holder, other = (connect(servers.urls[:3], max_ttl=LONG) for _ in range(2))
+    holder, other = (connect(servers.urls[:3], max_ttl=LONG, node_timeout=0.25) for _ in range(2))
     lease = held(holder)
     before = queued(nodes[0])
     with start(PROGRAM, *servers.urls[:3]) as program:
@@ -195,7 +196,7 @@ def test_waiters_who_reach_some_nodes_only_do_not_keep_a_free_lock(
     Their tickets stand in front, on nodes that hear nothing of their being cut off.
     """
     fleet = make_servers(count)
-    options: dict[str, Any] = {"max_ttl": LONG, "fleet": "one"}
+    options: dict[str, Any] = {"max_ttl": LONG, "fleet": "one", "node_timeout": 0.25}
     holder, healthy = (connect(fleet.urls, **options) for _ in range(2))
     lease = held(holder)
     before = queued(fleet[count - 1])
