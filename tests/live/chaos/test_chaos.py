@@ -17,6 +17,8 @@ from .canaries import CAUGHT_AS
 from .crew import OURS, ROOT
 from .marks import needs_clocks, needs_network
 
+pytestmark = pytest.mark.real_time(0.5)
+
 LONG = bool(os.environ.get("QUORUMLOCK_LONG"))
 FAULTS = {
     "client killed", "client stopped", "connections cut", "answer dropped", "node killed, back empty",
