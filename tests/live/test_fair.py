@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 import quorumlock
 from quorumlock.lab.servers import Server, Servers
 from tests.hazards.programs import start
+from tests.support.processes import in_child
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually, eventually_async
 
@@ -61,21 +64,36 @@ def test_grants_are_in_the_order_of_tickets(servers: Servers, connect: Connect, 
     assert no_tickets(nodes)
 
 
+def take_once(urls: list[str], log: Path) -> None:
+    """In a process of its own."""
+    retry = quorumlock.Jitter(3600)
+    with (
+        quorumlock.connect(urls, max_ttl=LONG, node_timeout=0.5, retry=retry) as locks,
+        locks.lock("a", ttl=30, fair=True) as lease,
+    ):
+        log.write_text(str(lease.fence))
+
+
 @pytest.mark.one_kind
-def test_grants_are_in_the_order_of_tickets_across_processes(servers: Servers, connect: Connect) -> None:
+def test_grants_are_in_the_order_of_tickets_across_processes(
+    servers: Servers, connect: Connect, tmp_path: Path
+) -> None:
     nodes = servers.servers[:3]
     (locks,) = lockers(connect, servers.urls[:3], 1)
     lease = held(locks)
     before = queued(nodes[0])
-    with ExitStack() as stack:
+    logs = [tmp_path / f"log-{turn}" for turn in range(4)]
+    with ThreadPoolExecutor(len(logs)) as threads:
         programs = []
-        for turn in range(4):
-            programs.append(stack.enter_context(start(PROGRAM, *servers.urls[:3])))
+        for turn, log in enumerate(logs):
+            programs.append(threads.submit(in_child, functools.partial(take_once, servers.urls[:3], log)))
             assert all_queued(nodes, before + turn + 1, within=20)
         ours = waiting(locks, nodes, before + 5)
         lease.release()
         ours.has_it(20).release()
-        fences = [int(program.communicate(timeout=20)[0]) for program in programs]
+        for program in programs:
+            program.result()
+    fences = [int(log.read_text()) for log in logs]
     assert ours.lease is not None
     assert [*fences, ours.lease.fence] == sorted([*fences, ours.lease.fence])
     assert no_tickets(nodes)
