@@ -72,6 +72,7 @@ KILLED = {
     ),
 }
 HOLD_ALL = """
+from contextlib import ExitStack
 with ExitStack() as stack:
     for source in {sources!r}:
         print(stack.enter_context(eval("locks." + source)).fence, flush=True)
