@@ -17,6 +17,7 @@ With --canary the clients are deliberately broken; it ends, with exit code 1, wh
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import random
 import sys
@@ -51,7 +52,7 @@ def stalls(verdict: Verdict) -> str:
 
 def tell(report: Report) -> int:
     """Prints the tables; 1 if a promise was broken."""
-    print(f"\n{report.seconds:g} s, of which {report.broken_for:.0f} s after a clock step; seed {report.seed}\n")
+    print(f"\n{report.seconds:.0f} s, of which {report.broken_for:.0f} s after a clock step; seed {report.seed}\n")
     for what, count in sorted(report.faults.items()):
         print(f"  {what:<36}{count:>6}")
     print(f"  {'faults':<36}{report.faults.total():>6}\n")
@@ -87,16 +88,22 @@ def unexpected(report: Report) -> list[tuple[str, str]]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--briefly", action="store_true", help="end when each kind of fault has happened")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--lane", action="append", choices=[lane.name for lane in OURS], help="only this one")
     parser.add_argument("--canary", choices=sorted(canaries.CAUGHT_AS))
     parser.add_argument("--history", type=Path, help="keep it here")
     chosen = parser.parse_args()
     if not chosen.seconds > 0:
         parser.error("--seconds is to be above 0")
     os.environ[canaries.VARIABLE] = chosen.canary or ""
-    lanes = [*OURS, *(peers() if chosen.peers else ())]
-    found = run(chosen.seconds, chosen.seed, lanes, until=canaries.CAUGHT_AS.get(chosen.canary))
+    ours = [lane for lane in OURS if not chosen.lane or lane.name in chosen.lane]
+    if chosen.briefly:  # what takes longest is that they start
+        ours = [dataclasses.replace(lane, workers=lane.workers - 1) for lane in ours]
+    lanes = [*ours, *(peers() if chosen.peers else ())]
+    until = canaries.CAUGHT_AS.get(chosen.canary)
+    found = run(chosen.seconds, chosen.seed, lanes, until, chosen.briefly)
     if chosen.history:
         chosen.history.write_text(found.history)
     sys.exit(tell(found))

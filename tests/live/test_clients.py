@@ -16,7 +16,7 @@ from quorumlock.lab.servers import Server, Servers, free_port
 from .attribution import every_answer_is_its_own, every_answer_is_its_own_with_threads
 from .tools import get
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time]
 
 Connect = Callable[..., quorumlock.Locker]
 Make = Callable[..., Servers]
@@ -134,13 +134,13 @@ def tls_url(kind: str, certificate: tuple[Path, Path]) -> Iterator[str]:
 
 
 def test_tls(tls_url: str) -> None:
-    with quorumlock.connect(tls_url, max_ttl=1, node_timeout=0.2) as locks:
+    with quorumlock.connect(tls_url, max_ttl=1, node_timeout=1) as locks:
         holds(locks)
         for turn in range(50):
             locks.lock(f"name-{turn}", ttl=1).acquire().release()
 
     async def main() -> None:
-        async with quorumlock.connect_async(tls_url, max_ttl=1, node_timeout=0.2) as locks:
+        async with quorumlock.connect_async(tls_url, max_ttl=1, node_timeout=1) as locks:
             await holds_async(locks)
             leases = await asyncio.gather(*(locks.lock(f"name-{turn}", ttl=1).acquire() for turn in range(50)))
             await asyncio.gather(*(lease.release() for lease in leases))

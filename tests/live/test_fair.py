@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +16,13 @@ import pytest
 import quorumlock
 from quorumlock.lab.servers import Server, Servers
 from tests.hazards.programs import start
+from tests.support.processes import in_child
 from tests.support.proxy import Proxy
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, eventually_async
 
 from .queues import CALM, LONG, SOON, Crowd, Waiter, all_queued, handed_on, lockers, no_tickets, queued
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 
 Connect = Callable[..., quorumlock.Locker]
 Make = Callable[..., Servers]
@@ -61,21 +64,36 @@ def test_grants_are_in_the_order_of_tickets(servers: Servers, connect: Connect, 
     assert no_tickets(nodes)
 
 
+def take_once(urls: list[str], log: Path) -> None:
+    """In a process of its own."""
+    retry = quorumlock.Jitter(3600)
+    with (
+        quorumlock.connect(urls, max_ttl=LONG, node_timeout=0.5, retry=retry) as locks,
+        locks.lock("a", ttl=30, fair=True) as lease,
+    ):
+        log.write_text(str(lease.fence))
+
+
 @pytest.mark.one_kind
-def test_grants_are_in_the_order_of_tickets_across_processes(servers: Servers, connect: Connect) -> None:
+def test_grants_are_in_the_order_of_tickets_across_processes(
+    servers: Servers, connect: Connect, tmp_path: Path
+) -> None:
     nodes = servers.servers[:3]
     (locks,) = lockers(connect, servers.urls[:3], 1)
     lease = held(locks)
     before = queued(nodes[0])
-    with ExitStack() as stack:
+    logs = [tmp_path / f"log-{turn}" for turn in range(4)]
+    with ThreadPoolExecutor(len(logs)) as threads:
         programs = []
-        for turn in range(4):
-            programs.append(stack.enter_context(start(PROGRAM, *servers.urls[:3])))
+        for turn, log in enumerate(logs):
+            programs.append(threads.submit(in_child, functools.partial(take_once, servers.urls[:3], log)))
             assert all_queued(nodes, before + turn + 1, within=20)
         ours = waiting(locks, nodes, before + 5)
         lease.release()
         ours.has_it(20).release()
-        fences = [int(program.communicate(timeout=20)[0]) for program in programs]
+        for program in programs:
+            program.result()
+    fences = [int(log.read_text()) for log in logs]
     assert ours.lease is not None
     assert [*fences, ours.lease.fence] == sorted([*fences, ours.lease.fence])
     assert no_tickets(nodes)
@@ -94,6 +112,7 @@ def test_grants_are_in_the_order_of_tickets_with_asyncio(servers: Servers) -> No
             await one.init_fleet()
             order: list[int] = []
             lease = await one.lock("a", ttl=30, fair=True).acquire()
+            before = queued(nodes[0])
 
             async def wait(turn: int) -> None:
                 async with (one, two)[turn % 2].lock("a", ttl=30, fair=True):
@@ -102,7 +121,7 @@ def test_grants_are_in_the_order_of_tickets_with_asyncio(servers: Servers) -> No
             tasks = []
             for turn in range(8):
                 tasks.append(asyncio.create_task(wait(turn)))
-                await asyncio.sleep(0.03)
+                assert await eventually_async(lambda: all_queued(nodes, before + turn + 1, within=0))  # noqa: B023
             await lease.release()
             async with asyncio.timeout(SOON):
                 await asyncio.gather(*tasks)
@@ -141,7 +160,7 @@ def test_fair_and_plain_waiters_of_one_locker_are_all_told(servers: Servers, con
     lease = locks.lock("a", ttl=30, fair=first == "fair").acquire()
     waiters = [Waiter(locks.lock("a", ttl=30, fair=fair)) for fair in (True, True, False, False)]
     assert eventually(lambda: max(queued(server) for server in nodes) >= 2, SOON)
-    time.sleep(0.1)
+    assert eventually(lambda: len(locks._runner.room._lines.get("a", ())) == 1), "one plain waiter behind the other"
     lease.release()
     assert sorted(handed_on(waiters)) == [0, 1, 2, 3]
     assert no_tickets(nodes)
@@ -161,7 +180,7 @@ def test_a_head_that_is_gone_delays_the_others_by_a_bounded_time(
 ) -> None:
     """Killed, it is dropped at once. Stopped, it looks alive: the next finds out by its poll and passes it over."""
     nodes = servers.servers[:3]
-    holder, other = (connect(servers.urls[:3], max_ttl=LONG) for _ in range(2))
+    holder, other = (connect(servers.urls[:3], max_ttl=LONG, node_timeout=0.25) for _ in range(2))
     lease = held(holder)
     before = queued(nodes[0])
     with start(PROGRAM, *servers.urls[:3]) as program:
@@ -195,7 +214,7 @@ def test_waiters_who_reach_some_nodes_only_do_not_keep_a_free_lock(
     Their tickets stand in front, on nodes that hear nothing of their being cut off.
     """
     fleet = make_servers(count)
-    options: dict[str, Any] = {"max_ttl": LONG, "fleet": "one"}
+    options: dict[str, Any] = {"max_ttl": LONG, "fleet": "one", "node_timeout": 0.25}
     holder, healthy = (connect(fleet.urls, **options) for _ in range(2))
     lease = held(holder)
     before = queued(fleet[count - 1])

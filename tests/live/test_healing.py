@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import random
-from concurrent.futures import ThreadPoolExecutor
+import os
 
 import pytest
 
 from .stories import HEALING
-from .stories.running import run
+from .stories.running import run_side_by_side
 
-pytestmark = [pytest.mark.live, pytest.mark.one_kind]
+pytestmark = [pytest.mark.live, pytest.mark.one_kind, pytest.mark.real_time(0.3)]
 
-ROUNDS = {"rolling": 2, "rolling-faster": 2, "forced-open": 4}
+LONG = bool(os.environ.get("QUORUMLOCK_LONG"))
+ROUNDS = {"rolling": 2, "rolling-faster": 2, "forced-open": 8} if LONG else {
+    "rolling": 1, "rolling-faster": 1, "forced-open": 4,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("story", HEALING)
-def test_healing(story: str, kind: str) -> None:
-    with ThreadPoolExecutor(2) as threads:
-        seed = f"{random.randrange(2**32):x}"
-        summary = run(story, ROUNDS[story], threads, [kind], seed, at_a_time=2)
-    assert not summary.faults, "\n".join(summary.faults)
-    assert summary.leases >= 2 * ROUNDS[story], "and afterwards somebody else gets in"
+def test_healing(kind: str) -> None:
+    assert ROUNDS.keys() == HEALING.keys()
+    for summary in run_side_by_side(ROUNDS, kind, len(HEALING)):
+        assert not summary.faults, "\n".join(summary.faults)
+        assert summary.leases >= 2 * summary.rounds, f"{summary.story}: afterwards somebody else gets in"

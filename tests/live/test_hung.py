@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,7 +16,7 @@ from tests.support.waiting import eventually
 from .attribution import every_answer_is_its_own, every_answer_is_its_own_with_threads, nothing_is_left
 from .tools import Stopwatch, client_ids, exists, fence, get
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time]
 
 Connect = Callable[..., quorumlock.Locker]
 Put = Callable[[Server], Proxy]
@@ -69,6 +68,7 @@ def allowed(usual: float) -> float:
     return PAIRS * 0.01 + 3 * usual
 
 
+@pytest.mark.one_kind
 def test_two_of_five_hung_cost_no_timeout_after_the_first(fleet: Servers, connect: Connect) -> None:
     locks = connect(fleet, node_timeout=NODE_TIMEOUT)
     usual = seconds_of_pairs(locks)
@@ -81,6 +81,7 @@ def test_two_of_five_hung_cost_no_timeout_after_the_first(fleet: Servers, connec
     assert took < allowed(usual), f"{took / PAIRS * 1000:.1f} ms a pair"
 
 
+@pytest.mark.one_kind
 def test_two_of_five_hung_cost_no_timeout_with_asyncio(fleet: Servers, connect: Connect) -> None:
     connect(fleet).lock("a", ttl=1).acquire().release()
 
@@ -97,6 +98,7 @@ def test_two_of_five_hung_cost_no_timeout_with_asyncio(fleet: Servers, connect: 
     asyncio.run(main())
 
 
+@pytest.mark.one_kind
 def test_contended_refusals_are_quick_too(fleet: Servers, connect: Connect) -> None:
     """A refusal needs three nodes as well; a suspect that must be asked is waited for only while it is needed."""
     ours, theirs = connect(fleet, node_timeout=NODE_TIMEOUT), connect(fleet, node_timeout=NODE_TIMEOUT)
@@ -124,26 +126,32 @@ def test_a_dead_minority_costs_nothing(make_servers: Callable[..., Servers], con
     assert took < allowed(usual), f"{took / PAIRS * 1000:.1f} ms a pair"
 
 
+@pytest.mark.one_kind
 def test_hung_nodes_take_part_again_when_they_resume(fleet: Servers, connect: Connect) -> None:
     news: list[events.Event] = []
-    locks = connect(fleet, node_timeout=0.05)
+    locks = connect(fleet, node_timeout=0.05, max_ttl=60)
     locks.subscribe(news.append)
-    locks.lock("a", ttl=1).acquire().release()
+    locks.lock("a", ttl=60).acquire().release()
     fleet[0].pause()
-    end = time.monotonic() + 0.3
-    while time.monotonic() < end:
-        locks.lock("a", ttl=1).acquire(timeout=1).release()
+
+    def is_down() -> bool:
+        locks.lock("a", ttl=60).acquire(timeout=20).release()
+        return any(isinstance(event, events.NodeDown) and event.node == fleet[0].label for event in news)
+
+    assert eventually(is_down)
+    for _ in range(20):
+        locks.lock("a", ttl=60).acquire(timeout=20).release()
     down = [event.node for event in news if isinstance(event, events.NodeDown)]
     assert down.count(fleet[0].label) == 1, "told once; a loaded machine may make others late, too"
     fleet[0].resume()
 
     def takes_part() -> bool:
-        with locks.lock("b", ttl=1) as lease:
+        with locks.lock("b", ttl=60) as lease:
             return eventually(lambda: get(fleet[0], "b") == lease.token, 0.02)
 
-    assert eventually(takes_part, 2)
+    assert eventually(takes_part)
     assert [event.node for event in news if isinstance(event, events.NodeUp)].count(fleet[0].label) == 1
-    assert eventually(lambda: not exists(fleet[0], "a"), 0.5), "an attempt of the pause outlived its release"
+    assert eventually(lambda: not exists(fleet[0], "a")), "an attempt of the pause outlived its release"
 
 
 @pytest.fixture
@@ -152,6 +160,7 @@ def never_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quorumlock.engines.redis.link.STALE_AFTER", 1000)
 
 
+@pytest.mark.one_kind
 @pytest.mark.usefixtures("never_stale")
 def test_after_a_timeout_the_same_socket_answers_with_its_own(
     servers: Servers, connect: Connect, put_proxy: Put
@@ -185,7 +194,7 @@ def test_after_a_timeout_the_same_socket_answers_with_its_own_with_asyncio(
     async def main() -> None:
         async with quorumlock.connect_async(proxy.url, max_ttl=1, node_timeout=0.2) as locks:
             await (await locks.lock("warm", ttl=1).acquire()).release()
-            for turn in range(5):
+            for turn in range(3):
                 proxy.hold_answers()
                 tries = [locks.lock(f"lost-{turn}-{index}", ttl=1).try_acquire() for index in range(10)]
                 found = await asyncio.gather(*tries, return_exceptions=True)

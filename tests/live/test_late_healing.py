@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 
 from .tools import get
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.one_kind, pytest.mark.real_time(0.2)]
 
 Connect = Callable[..., quorumlock.Locker]
 
@@ -40,26 +40,26 @@ def test_what_was_forced_open_is_not_undone_by_a_healing_under_way(
         yield from heal(fleet, grants, extensions, route)
 
     monkeypatch.setattr(renewal, "heal", late)
-    locks = connect(servers.urls[:3], fleet="shop", node_timeout=0.2)
-    cut_off = connect([*servers.urls[:2], f"redis://127.0.0.1:{free_port()}"], fleet="shop", node_timeout=0.2)
+    locks = connect(servers.urls[:3], fleet="shop", node_timeout=0.5)
+    cut_off = connect([*servers.urls[:2], f"redis://127.0.0.1:{free_port()}"], fleet="shop", node_timeout=0.5)
     told = threading.Event()
     lease = locks.lock("a", ttl=1, on_lost=lambda _: told.set()).acquire()
     servers[0].command("DEL", "a")
-    assert extended.wait(5)
+    assert extended.wait(20)
     if how == "broken":
         cut_off.break_("a")
     else:
         servers[1].command("DEL", "a")
     assert get(servers[2], "a") == lease.token, "a minority still has it"
     go.set()
-    assert told.wait(5), "the holder goes on"
+    assert told.wait(20), "the holder goes on"
     with pytest.raises(quorumlock.LeaseLost) as lost:
         lease.check()
     assert lost.value.reason is LossReason.BROKEN
     assert eventually(lambda: get(servers[0], "a") is None)
-    following = locks.lock("a", ttl=1).acquire(timeout=3)
+    following = locks.lock("a", ttl=1).acquire(timeout=20)
     assert following.fence > lease.fence
     servers[0].command("DEL", "a")
     extended.clear()
-    assert extended.wait(5), "a later lease is healed as ever"
+    assert extended.wait(20), "a later lease is healed as ever"
     following.release()

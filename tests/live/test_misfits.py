@@ -14,10 +14,11 @@ import quorumlock
 from quorumlock import ConfigurationError, NoQuorum, Unsupported
 from quorumlock.lab.servers import Server, Servers, free_port
 from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 
 from .tools import get
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.2)]
 
 Connect = Callable[..., quorumlock.Locker]
 Make = Callable[..., Servers]
@@ -37,6 +38,7 @@ def test_a_cluster_is_unsupported(make_servers: Make, connect: Connect) -> None:
         locks.lock("a", ttl=1).try_acquire()
 
 
+@pytest.mark.one_kind
 def test_a_server_under_two_names_is_refused(servers: Servers, connect: Connect) -> None:
     """localhost and 127.0.0.1: found out by the run id. It would vote twice."""
     one, two = servers[0].port, servers[1].port
@@ -50,6 +52,7 @@ def test_a_server_under_two_names_is_refused(servers: Servers, connect: Connect)
     assert get(servers[1], "a") is None
 
 
+@pytest.mark.one_kind
 def test_two_databases_of_a_server_are_refused(servers: Servers) -> None:
     url = servers[0].url
     with pytest.raises(ConfigurationError, match="one server"):
@@ -58,9 +61,10 @@ def test_two_databases_of_a_server_are_refused(servers: Servers) -> None:
 
 @pytest.mark.one_kind
 def test_a_server_that_becomes_a_duplicate_later_gets_no_second_vote(
-    servers: Servers, connect: Connect, put_proxy: Callable[[Server], Proxy]
+    servers: Servers, connect: Connect, put_proxy: Callable[[Server], Proxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A balancer or a changed DNS entry now leads to a server that is in the list already."""
+    monkeypatch.setattr("quorumlock.runners.cable.TRUSTED", 0.0)  # it looks at once whether a connection ended
     proxies = [put_proxy(server) for server in servers.servers[:3]]
     locks = connect([proxy.url for proxy in proxies])
     locks.lock("a", ttl=1).acquire().release()
@@ -68,7 +72,6 @@ def test_a_server_that_becomes_a_duplicate_later_gets_no_second_vote(
     proxies[2].cut()
     proxies[1].refusing = True
     proxies[1].cut()
-    time.sleep(0.06)
     with pytest.raises((NoQuorum, ConfigurationError), match="one server"):
         locks.lock("b", ttl=1).acquire(timeout=0.3)
 
@@ -114,6 +117,7 @@ def test_a_user_without_info_is_refused_where_a_restart_would_go_unnoticed(
     assert any("INFO" in record.getMessage() for record in caplog.records)
 
 
+@pytest.mark.one_kind
 def test_other_terms_are_refused(servers: Servers, connect: Connect) -> None:
     """mixed-fleet: majorities of different lists need not meet."""
     locks = connect(servers.urls[:3], fleet="shop")
@@ -127,9 +131,10 @@ def test_other_terms_are_refused(servers: Servers, connect: Connect) -> None:
     assert "quarantine on there, off here" in refused(connect(servers.urls[:3], fleet="shop", quarantine=False))
     alone = refused(connect(servers.urls[:1]))
     assert "number of nodes 3 there, 1 here" in alone
-    connect(servers.urls[:3], fleet="shop").lock("a", ttl=1).acquire(timeout=1).release()
+    connect(servers.urls[:3], fleet="shop").lock("a", ttl=1).acquire(timeout=20).release()
 
 
+@pytest.mark.one_kind
 def test_a_node_of_a_newer_version_is_refused_and_left_as_it_is(servers: Servers, connect: Connect) -> None:
     connect(servers.urls[:3]).lock("a", ttl=1).acquire().release()
     newer = "0 1000 2 and whatever comes then"
@@ -142,6 +147,7 @@ def test_a_node_of_a_newer_version_is_refused_and_left_as_it_is(servers: Servers
     assert get(servers[0], "ql:node") != newer
 
 
+@pytest.mark.one_kind
 def test_a_client_of_part_of_the_list_is_refused_while_others_lock(servers: Servers, connect: Connect) -> None:
     """A shares three of B's five nodes: B must not get a majority of five on the rest."""
     connect(servers.urls[:3]).lock("a", ttl=1, keep=False).acquire()
@@ -150,13 +156,15 @@ def test_a_client_of_part_of_the_list_is_refused_while_others_lock(servers: Serv
     assert get(servers[4], "a") is None
 
 
+@pytest.mark.one_kind
 def test_fleets_with_other_prefixes_do_not_meet(servers: Servers, connect: Connect) -> None:
     connect(servers.urls[:3]).lock("a", ttl=1, keep=False).acquire()
     other = connect(servers.urls, init=False, prefix="other:")
     other.init_fleet()
-    other.lock("a", ttl=1).acquire(timeout=1).release()
+    other.lock("a", ttl=1).acquire(timeout=20).release()
 
 
+@pytest.mark.one_kind
 def test_a_new_fleet_must_be_all_there(make_servers: Make, connect: Connect) -> None:
     fleet = make_servers(3)
     fleet[1].kill()
@@ -166,11 +174,20 @@ def test_a_new_fleet_must_be_all_there(make_servers: Make, connect: Connect) -> 
     assert fleet[1].label in str(wrong.value)
     assert get(fleet[0], "ql:node") is None, "nothing is marked where not all can be"
     fleet[1].start()
-    time.sleep(0.1)  # a node that was just found missing is left in peace for a moment
-    locks.init_fleet()
-    locks.lock("a", ttl=1).acquire(timeout=1).release()
+
+    def initialised() -> bool:
+        """A node that was just found missing is left in peace for a moment."""
+        try:
+            locks.init_fleet()
+        except NoQuorum:
+            return False
+        return True
+
+    assert eventually(initialised)
+    locks.lock("a", ttl=1).acquire(timeout=20).release()
 
 
+@pytest.mark.one_kind
 def test_a_fleet_in_use_is_not_initialised_again(servers: Servers, connect: Connect) -> None:
     locks = connect(servers.urls[:3])
     markers = [get(server, "ql:node") for server in servers.servers[:3]]
@@ -180,6 +197,7 @@ def test_a_fleet_in_use_is_not_initialised_again(servers: Servers, connect: Conn
     locks.lock("a", ttl=1).acquire().release()
 
 
+@pytest.mark.one_kind
 def test_one_marked_node_is_enough_to_refuse(servers: Servers, connect: Connect) -> None:
     """Its locks may be alive; the two others stay unmarked."""
     connect(servers.urls[:1]).lock("a", ttl=1, keep=False).acquire()
@@ -197,7 +215,7 @@ def test_force_waits_for_the_locks_of_the_old_fleet(servers: Servers, connect: C
     forced_at = time.monotonic()
     with pytest.raises(NoQuorum, match="quarantine"):
         new.lock("a", ttl=0.4).try_acquire()
-    new.lock("a", ttl=0.4).acquire(timeout=3).release()
+    new.lock("a", ttl=0.4).acquire(timeout=20).release()
     assert time.monotonic() - forced_at > 0.8, "the old fleet's max_ttl is one second"
     assert "other terms" in refused(old)
 
@@ -210,7 +228,7 @@ def test_a_new_fleet_that_was_never_initialised_warns_and_works_after_max_ttl(
     with caplog.at_level(logging.WARNING, "quorumlock"), pytest.raises(NoQuorum, match="quarantine"):
         locks.lock("a", ttl=1).try_acquire()
     assert any("init" in record.getMessage() for record in caplog.records)
-    locks.lock("a", ttl=1).acquire(timeout=3).release()
+    locks.lock("a", ttl=1).acquire(timeout=20).release()
 
 
 def test_sentinel_clients_are_refused() -> None:

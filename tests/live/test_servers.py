@@ -11,7 +11,7 @@ import pytest
 from quorumlock.lab import servers as lab
 from quorumlock.lab.servers import Server, Servers, free_port, give_back
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time]
 
 ANOTHER = """
 import random, sys

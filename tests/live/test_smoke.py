@@ -9,7 +9,7 @@ import pytest
 import quorumlock
 from quorumlock.lab.servers import Servers
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])

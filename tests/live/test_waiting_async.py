@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import random
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -15,11 +16,14 @@ import pytest
 import quorumlock
 from quorumlock import AsyncLease, AsyncLocker
 from quorumlock.lab.servers import Server, Servers
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, eventually_async
 
 from .queues import CALM, SOON, all_queued, calls, forget_calls, no_tickets, queued
+from .tools import client_ids
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.5)]
+
+LONG = bool(os.environ.get("QUORUMLOCK_LONG"))
 
 Connect = Callable[..., quorumlock.Locker]
 
@@ -51,11 +55,11 @@ async def handed_on(tasks: list[asyncio.Task[AsyncLease]], within: float = SOON)
             await task.result().release()
 
 
-async def has_a_ticket(locks: AsyncLocker) -> None:
+async def has_a_ticket(locks: AsyncLocker, draw: random.Random) -> None:
     """Returns when somebody waits in that Locker, and has most probably said so to the nodes."""
     while not locks._runner.room.waiting:  # noqa: ASYNC110 - nobody would set an event
         await asyncio.sleep(0.001)
-    await asyncio.sleep(0.004)
+    await asyncio.sleep(draw.uniform(0.001, 0.006))
 
 
 def nothing_is_kept(locks: AsyncLocker) -> bool:
@@ -85,14 +89,18 @@ def test_a_release_hands_the_lock_over_without_any_poll(servers: Servers, count:
     run(main())
 
 
+@pytest.mark.one_kind
 @pytest.mark.parametrize("count", [1, 3])
 def test_hand_over_while_subscriptions_are_cut_again_and_again(servers: Servers, count: int) -> None:
     nodes = servers.servers[:count]
+
+    cuts: list[Server] = []
 
     async def cut() -> None:
         while True:
             for server in nodes:
                 await asyncio.to_thread(server.command, "CLIENT", "KILL", "TYPE", "pubsub")
+                cuts.append(server)
                 await asyncio.sleep(0.01)
 
     async def main() -> None:
@@ -101,7 +109,8 @@ def test_hand_over_while_subscriptions_are_cut_again_and_again(servers: Servers,
             for _ in range(8):
                 lease = await locks[0].lock("a", ttl=30).acquire()
                 tasks = [waiting(one) for one in locks[1:]]
-                await asyncio.sleep(0.03)
+                before = len(cuts)
+                assert await eventually_async(lambda: len(cuts) >= before + 2)  # noqa: B023
                 await lease.release()
                 await handed_on(tasks)
             cutting.cancel()
@@ -122,7 +131,7 @@ def test_who_begins_to_wait_just_after_its_subscriptions_were_cut_is_told_all_th
             for _ in range(4):
                 lease = await holder.lock("a", ttl=30).acquire()
                 task = waiting(other)
-                await asyncio.sleep(0.1)
+                assert await are_queued(nodes, 1)
                 await lease.release()
                 await handed_on([task])
                 for server in nodes:
@@ -144,13 +153,13 @@ def test_a_woken_waiter_that_is_cancelled_passes_it_on(servers: Servers, count: 
         cancelled = 0
         async with lockers(servers.urls[:count], 3) as (holder, one, two):
             for turn in range(400):
-                if turn >= 40 and cancelled > 5:
+                if turn >= (40 if LONG else 20) and cancelled > 5:
                     break
                 lease = await holder.lock("a", ttl=30).acquire()
                 first = waiting(one, fair=fair)
-                await has_a_ticket(one)
+                await has_a_ticket(one, rng)
                 second = waiting(two, fair=fair)
-                await has_a_ticket(two)
+                await has_a_ticket(two, rng)
                 releasing = asyncio.create_task(lease.release())
                 await asyncio.sleep(rng.random() * 0.006)
                 first.cancel()
@@ -176,7 +185,7 @@ def test_a_release_that_is_cancelled_still_wakes_the_waiters_of_its_own_locker(s
             for after in (0.0, 0.0002, 0.001):
                 lease = await locks.lock("a", ttl=30).acquire()
                 task = waiting(locks)
-                await asyncio.sleep(0.02)
+                assert await eventually_async(lambda: locks._runner.room._contenders)
                 releasing = asyncio.create_task(lease.release())
                 await asyncio.sleep(after)
                 releasing.cancel()
@@ -199,7 +208,9 @@ def test_a_cancelled_waiter_takes_its_ticket_away_over_a_new_connection(servers:
             assert await are_queued(nodes, 2)
             for server in nodes:
                 server.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-            await asyncio.sleep(0.05)
+            assert await eventually_async(lambda: not any(client_ids(server) for server in nodes))
+            for _ in range(3):
+                await asyncio.sleep(0)  # the loop comes to see it
             gone.cancel()
             await asyncio.wait([gone])
             assert gone.cancelled()
@@ -240,7 +251,8 @@ def test_of_many_tasks_one_asks_the_nodes(servers: Servers, count: int) -> None:
             forget_calls(nodes)
             tasks = [waiting(other) for _ in range(50)]
             assert await are_queued(nodes, 1)
-            await asyncio.sleep(0.2)
+            room = other._runner.room
+            assert await eventually_async(lambda: len(room._lines.get("a", ())) == 49)
             assert max(calls(server) for server in nodes) <= 2 * 3, "each attempt, and what undoes it"
             assert max(queued(server) for server in nodes) == 1
             await lease.release()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 
 import pytest
 
 import quorumlock
+from quorumlock.events import Event, Waiting
 from quorumlock.lab.servers import Server, Servers
 from tests.hazards.programs import ended, start
 from tests.support.proxy import Proxy
@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 from .queues import CALM, LONG, SOON, Waiter, all_queued, calls, forget_calls, lockers, no_tickets, queued, taken
 from .tools import keys
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 
 Connect = Callable[..., quorumlock.Locker]
 Make = Callable[..., Servers]
@@ -32,8 +32,11 @@ def test_who_may_neither_subscribe_nor_publish_polls(make_servers: Make, connect
     url = f"redis://bob:secret@127.0.0.1:{server.port}"
     holder, other = connect([url], max_ttl=LONG), connect([url], max_ttl=LONG)
     lease = taken(holder)
+    waits: list[Event] = []
+    other.subscribe(lambda event: waits.append(event) if isinstance(event, Waiting) else None)
     waiters = [Waiter(other.lock("a", ttl=30)) for _ in range(2)]
-    time.sleep(0.3)
+    assert eventually(lambda: waits)
+    assert eventually(lambda: len(other._runner.room._lines.get("a", ())) == 1)
     lease.release()
     for _ in range(2):
         assert eventually(lambda: any(waiter.over(0) for waiter in waiters), SOON)

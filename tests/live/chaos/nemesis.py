@@ -35,9 +35,11 @@ AHEAD, BEHIND = (MAX_TTL / 2, 2.0), (-5.0, -MAX_TTL / 2)
 class Nemesis:
     def __init__(
         self, nodes: list[Node], crew: Crew, network: Network | None, names: Sequence[str], record: Recorder,
-        draw: random.Random,
+        draw: random.Random, briefly: bool = False,
     ) -> None:  # fmt: skip
+        """`briefly`: clocks step as soon as every other fault has happened, and not after a fixed time."""
         self._nodes, self._crew, self._network = nodes, crew, network
+        self._briefly = briefly
         self._record, self._draw = record, draw
         self._busy: dict[Node, float] = {}
         self._later: list[tuple[float, Callable[[], object]]] = []
@@ -82,6 +84,14 @@ class Nemesis:
         return self._deck.counts
 
     @property
+    def complete(self) -> bool:
+        """Whether every kind of fault has happened."""
+        return self._seen(self._calm) and self._seen(self._stepping)
+
+    def _seen(self, faults: Sequence[Fault]) -> bool:
+        return self.counts.keys() >= {what for what, _ in faults}
+
+    @property
     def broken_for(self) -> float:
         """Seconds in which an assumption did not hold."""
         return self._conditions.broken_for
@@ -94,9 +104,13 @@ class Nemesis:
         self._sweep()
         if (node := self._one()) and self._draw.random() < KEPT:
             node.keep_disk()
-        calm = (time.monotonic() - self._started_at) % CYCLE < CALM_CLOCKS
-        if done := self._deck.turn(self._calm if calm else self._stepping):
+        if done := self._deck.turn(self._calm if self._clocks_are_left_alone() else self._stepping):
             self._record("info", *done)
+
+    def _clocks_are_left_alone(self) -> bool:
+        if self._briefly:
+            return not self._seen(self._calm)
+        return (time.monotonic() - self._started_at) % CYCLE < CALM_CLOCKS
 
     def heal(self) -> float:
         """Everything is set right; since when."""

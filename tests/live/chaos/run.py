@@ -59,8 +59,10 @@ class Report:
         return {fault.reason for verdict in self.verdicts for fault in verdict.wrong}
 
 
-def run(seconds: float, seed: int, lanes: Sequence[Lane] = OURS, until: str | None = None) -> Report:
-    """Ends early when something is wrong for the reason `until`.
+def run(
+    seconds: float, seed: int, lanes: Sequence[Lane] = OURS, until: str | None = None, briefly: bool = False
+) -> Report:
+    """Ends early when something is wrong for the reason `until`; `briefly`: when every fault has happened.
 
     Moves this process into a network of its own where that is possible: best in a process of its own.
     """
@@ -93,13 +95,15 @@ def run(seconds: float, seed: int, lanes: Sequence[Lane] = OURS, until: str | No
                 record("info", "no promise", clock(), list(lane.waived) or None, name=lane.name)
         ours = [lane.name for lane in lanes if lane.client == "quorumlock"]
         _await_everyone(folder, lanes)
-        nemesis = Nemesis(nodes, crew, wires, ours, record, draw)
+        nemesis = Nemesis(nodes, crew, wires, ours, record, draw, briefly)
         pulse = stack.enter_context(Pulse())
-        found = _cause(nemesis, seconds, draw, lambda: _found(until, store, lanes, folder))
+        began_at = time.monotonic()
+        found = _cause(nemesis, seconds, draw, briefly, lambda: _found(until, store, lanes, folder))
+        report.seconds = time.monotonic() - began_at
         if not found:
             pulse.longest = 0.0
             healed_at = nemesis.heal()
-            report.recovered_in = _recovery(folder, ours, healed_at)
+            report.recovered_in = _recovery(folder, ours, healed_at, 0.0 if briefly else HEALING)
             report.stood_still = pulse.longest
         crew.close()
         _read_sets(store, lanes, folder)
@@ -120,18 +124,18 @@ def _await_everyone(folder: Path, lanes: Sequence[Lane]) -> None:
     while len(list(folder.glob("*.ready"))) < sum(lane.workers for lane in lanes):
         if time.monotonic() > end:
             raise RuntimeError("the clients did not start")
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
-def _cause(nemesis: Nemesis, seconds: float, draw: random.Random, enough: Callable[[], bool]) -> bool:
-    """Faults for so long; True if it was enough before."""
+def _cause(nemesis: Nemesis, seconds: float, draw: random.Random, briefly: bool, found: Callable[[], bool]) -> bool:
+    """Faults for so long, or briefly: until each kind has happened. True if something was found before."""
     started_at = shown_at = looked_at = time.monotonic()
-    while (now := time.monotonic()) < started_at + seconds:
+    while (now := time.monotonic()) < started_at + seconds and not (briefly and nemesis.complete):
         time.sleep(draw.uniform(*EVERY))
         nemesis.tick()
         if now > looked_at + 2:
             looked_at = now
-            if enough():
+            if found():
                 return True
         if now > shown_at + 10:
             shown_at = now
@@ -139,16 +143,17 @@ def _cause(nemesis: Nemesis, seconds: float, draw: random.Random, enough: Callab
     return False
 
 
-def _recovery(folder: Path, names: Sequence[str], healed_at: float) -> dict[str, float]:
-    """When each lock was got after that; HEALING at least is spent, so that all goes on for a while."""
+def _recovery(folder: Path, names: Sequence[str], healed_at: float, at_least: float) -> dict[str, float]:
+    """When each lock was got after that. So long at least is waited, so that all goes on for a while."""
+    pace = max(at_least, 1.0) / 4  # to look is to read all that was written
     while True:
-        time.sleep(HEALING / 4)
+        time.sleep(pace)
         first: dict[str, float] = {}
         for entry in _since(folder, healed_at):
             if (entry["type"], entry["f"]) == ("ok", "acquire") and (name := entry["name"]) in names:
                 first[name] = min(first.get(name, PATIENCE), entry["time"] - healed_at)
         waited = clock() - healed_at
-        if waited > PATIENCE or (waited > HEALING and len(first) == len(names)):
+        if waited > PATIENCE or (waited > at_least and len(first) == len(names)):
             return first
 
 

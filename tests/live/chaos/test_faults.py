@@ -20,6 +20,8 @@ from .crew import ROOT
 from .fleet import Node, fleet
 from .marks import needs_clocks, needs_network
 
+pytestmark = pytest.mark.real_time
+
 HOUR = 3600.0
 
 

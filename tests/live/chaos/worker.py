@@ -58,7 +58,7 @@ class Worker:
         except Exception as error:
             told = type(error).__name__
             self.diary("fail" if told == "NoQuorum" else "unknown", "acquire", {"error": told})
-            time.sleep(0.02)
+            time.sleep(self.draw.uniform(0.01, 0.03))
             return False
         now = clock()
         if got is None:
@@ -158,31 +158,41 @@ def hold(worker: Worker, ours: Ours) -> None:
         return
     if canaries.chosen() == "late":
         ours.give_back()
-        time.sleep(0.1)
+        time.sleep(draw.uniform(0.05, 0.15))
     worker.release()
 
 
 def main(chosen: argparse.Namespace) -> None:
     draw = random.Random(chosen.seed)
     diary = Diary(chosen.folder / f"{chosen.process}.jsonl", chosen.process, chosen.name)
-    urls = chosen.urls.split(",")
-    if chosen.client in PEERS:
-        worker = Worker(PEERS[chosen.client](urls, chosen.name), diary, draw, chosen.process)
-        store = Store(chosen.store, chosen.name)
-    else:
-        from . import canaries
-        from .ours import FRONTS
-
-        keep = {"never": False, "always": True}.get(chosen.keep)
-        ours = FRONTS[chosen.front](urls, chosen.name, diary, draw, keep)
-        worker = Worker(ours, diary, draw, chosen.process)
-        guarded = chosen.lane == "guarded set" and canaries.chosen() != "unguarded"
-        store = GuardedStore(chosen.store, chosen.name, ours) if guarded else Store(chosen.store, chosen.name)
+    worker, ours, store = _made(chosen, diary, draw)
     (chosen.folder / f"{chosen.process}.ready").touch()
-    while chosen.lane == "mutex":
+    while store is None:
+        assert ours is not None
         hold(worker, ours)
     while True:
         worker.add(store, draw.uniform(*TTL))
+
+
+def _made(
+    chosen: argparse.Namespace, diary: Diary, draw: random.Random
+) -> tuple[Worker, Ours | None, Store | None]:
+    """The worker, our lock if it uses one, and the set that it writes to, unless it only holds the lock."""
+    urls = chosen.urls.split(",")
+    if chosen.client in PEERS:
+        client = PEERS[chosen.client](urls, chosen.name)
+        return Worker(client, diary, draw, chosen.process), None, Store(chosen.store, chosen.name)
+    from . import canaries
+    from .ours import FRONTS
+
+    keep = {"never": False, "always": True}.get(chosen.keep)
+    ours = FRONTS[chosen.front](urls, chosen.name, diary, draw, keep)
+    worker = Worker(ours, diary, draw, chosen.process)
+    if chosen.lane == "mutex":
+        return worker, ours, None
+    if chosen.lane == "guarded set" and canaries.chosen() != "unguarded":
+        return worker, ours, GuardedStore(chosen.store, chosen.name, ours)
+    return worker, ours, Store(chosen.store, chosen.name)
 
 
 if __name__ == "__main__":

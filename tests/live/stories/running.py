@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+import random
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from . import play
@@ -74,3 +75,21 @@ def run(
             future.cancel()
         wait(under_way)
     return summary
+
+
+def run_side_by_side(
+    rounds: Mapping[str, int],
+    kind: str,
+    at_a_time: int,
+    quarantine: bool = True,
+    progress: Callable[[Summary], bool] = lambda _: False,
+) -> list[Summary]:
+    """Plays so many rounds of each story on servers of that kind, so many stories at a time, one round each."""
+
+    def played(story: str) -> Summary:
+        seed = f"{random.randrange(2**32):x}"
+        with ThreadPoolExecutor(1) as thread:
+            return run(story, rounds[story], thread, [kind], seed, quarantine, at_a_time=1, progress=progress)
+
+    with ThreadPoolExecutor(at_a_time) as threads:
+        return list(threads.map(played, rounds))
