@@ -206,6 +206,7 @@ def test_a_wrapper_that_is_stopped_does_not_let_the_job_outlive_its_lock(url: st
         assert wrapper.wait(timeout=30) == 76
 
 
+@pytest.mark.real_time(0.5)
 def test_what_was_stopped_with_its_leash_does_not_outlive_its_lock_by_that_time(url: str, tmp_path: Path) -> None:
     """A container that is paused, and goes on when the lock is over: the leash may not sleep the rest."""
     told = tmp_path / "pids"
