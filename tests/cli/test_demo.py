@@ -29,6 +29,7 @@ MS = r"[\d.]+ / [\d.]+ ms"
 # Whoever runs the tests may ignore SIGINT (a shell's background job does), and processes inherit that.
 START = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
 COMMAND = f"{START} from quorumlock.cli import main; sys.exit(main(['demo', '--seconds', '{SECONDS}']))"
+CUT_SHORT = COMMAND.replace(SECONDS, "0.1")
 CARELESS = f"{START} from quorumlock.lab.demo import demo; sys.exit(demo(seconds={SECONDS}, fenced=False))"
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for children in /proc")
@@ -103,6 +104,7 @@ def assert_well(text: str) -> None:
 
 
 @pytest.mark.live
+@pytest.mark.real_time
 def test_in_a_pipe_it_is_plain_lines(tmp_path: Path) -> None:
     with running(COMMAND, tmp_path) as demo:
         assert demo.end() == 0, demo.said
@@ -121,6 +123,7 @@ def test_in_a_pipe_it_is_plain_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
+@pytest.mark.real_time
 def test_on_a_terminal_it_is_a_picture_of_80_columns() -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
@@ -155,6 +158,7 @@ def test_on_a_terminal_it_is_a_picture_of_80_columns() -> None:
 
 
 @pytest.mark.live
+@pytest.mark.real_time
 def test_without_the_fence_it_finds_out_what_was_lost(tmp_path: Path) -> None:
     with running(CARELESS, tmp_path) as demo:
         assert demo.end() == 1, demo.said
@@ -170,9 +174,10 @@ def test_without_the_fence_it_finds_out_what_was_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
+@pytest.mark.real_time
 @needs_proc
 def test_a_worker_that_dies_fails_the_demo(tmp_path: Path) -> None:
-    with running(COMMAND, tmp_path) as demo:
+    with running(CUT_SHORT, tmp_path) as demo:
         demo.until("3 workers")
         children = demo.children()
         os.kill(demo.workers()[0], signal.SIGKILL)
@@ -184,10 +189,11 @@ def test_a_worker_that_dies_fails_the_demo(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
+@pytest.mark.real_time
 @needs_proc
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted_with_a_worker_stopped_it_leaves_nothing(tmp_path: Path, number: int, code: int) -> None:
-    with running(COMMAND, tmp_path) as demo:
+    with running(CUT_SHORT, tmp_path) as demo:
         demo.until("SIGSTOP")
         children = demo.children()
         assert len(children) == 6  # three nodes and three workers, one of which stands still
@@ -200,9 +206,10 @@ def test_interrupted_with_a_worker_stopped_it_leaves_nothing(tmp_path: Path, num
 
 
 @pytest.mark.live
+@pytest.mark.real_time
 @needs_proc
 def test_when_nobody_listens_any_more_it_leaves_nothing(tmp_path: Path) -> None:
-    with running(COMMAND, tmp_path) as demo:
+    with running(CUT_SHORT, tmp_path) as demo:
         demo.until("3 workers")
         children = demo.children()
         assert demo.process.stdout is not None

@@ -12,7 +12,7 @@ from quorumlock.lab.servers import Servers, free_port
 
 from .tools import complaint, quorumlock
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time]
 
 Connect = Callable[..., ql.Locker]
 

@@ -20,6 +20,7 @@ from tests.support.waiting import eventually
 from .jobs import family, pids, running
 from .tools import complaint, quorumlock
 
+pytestmark = pytest.mark.real_time
 Connect = Callable[..., ql.Locker]
 
 
@@ -161,7 +162,7 @@ def _answered(url: str, answer: str, meanwhile: Callable[[], None] = lambda: Non
 
 def test_a_candidate_runs_its_command_while_it_leads(url: str, locks: ql.Locker, tmp_path: Path) -> None:
     told, second = tmp_path / "pids", tmp_path / "second"
-    with running("--ttl=3", *family(told), command="elect", name="boss", url=url) as one:
+    with running("--ttl=4", *family(told), command="elect", name="boss", url=url) as one:
         members = pids(told, 3)
         leader = locks.election("boss").leader()
         assert leader is not None

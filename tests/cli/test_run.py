@@ -16,7 +16,9 @@ from tests.support.processes import alive
 from tests.support.waiting import eventually
 
 from .jobs import family, pids, running
-from .tools import complaint, quorumlock
+from .tools import Completed, complaint, forked, forking, process
+
+pytestmark = pytest.mark.real_time
 
 
 @pytest.fixture
@@ -24,8 +26,14 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/locks.db"
 
 
-def run(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return quorumlock("run", *arguments, env={"QUORUMLOCK_URL": url})
+def run(url: str, *arguments: str) -> Completed:
+    """While a Locker of this process may be open on the same file."""
+    return process("run", *arguments, env={"QUORUMLOCK_URL": url})
+
+
+def run_alone(url: str, *arguments: str) -> Completed:
+    """While none is."""
+    return forked("run", *arguments, env={"QUORUMLOCK_URL": url})
 
 
 def free(url: str, name: str = "job") -> bool:
@@ -45,7 +53,7 @@ def free(url: str, name: str = "job") -> bool:
     ],
 )
 def test_the_exit_code_is_the_commands(url: str, command: list[str], code: int) -> None:
-    done = run(url, "job", *command)
+    done = run_alone(url, "job", *command)
     assert done.returncode == code
     assert done.stdout + done.stderr == ""
     assert free(url)
@@ -74,7 +82,7 @@ def test_the_exit_code_is_the_commands(url: str, command: list[str], code: int) 
     ],
 )
 def test_what_cannot_be_run_is_a_line_and_a_code(url: str, arguments: list[str], code: int, words: str) -> None:
-    assert words in complaint(run(url, *arguments), code)
+    assert words in complaint(run_alone(url, *arguments), code)
 
 
 def test_a_held_lock_is_75_or_whatever_is_wanted(url: str) -> None:
@@ -87,13 +95,13 @@ def test_a_held_lock_is_75_or_whatever_is_wanted(url: str) -> None:
 
 
 def test_the_command_knows_its_lock_but_not_the_token(url: str) -> None:
-    done = run(url, "job", "--ttl", "20", "--", "env")
+    done = run_alone(url, "job", "--ttl", "20", "--", "env")
     told = dict(line.partition("=")[::2] for line in done.stdout.splitlines() if line.startswith("QUORUMLOCK_"))
     assert told["QUORUMLOCK_NAME"] == told["QUORUMLOCK_RESOURCE"] == "job"
     assert int(told["QUORUMLOCK_FENCE"]) > 0
     assert 10 < float(told["QUORUMLOCK_REMAINING"]) <= 20
     assert set(told) == {f"QUORUMLOCK_{what}" for what in ("NAME", "RESOURCE", "FENCE", "REMAINING", "URL")}
-    slot = run(url, "pool", "--slots", "2", "-c", "echo $QUORUMLOCK_NAME $QUORUMLOCK_RESOURCE")
+    slot = run_alone(url, "pool", "--slots", "2", "-c", "echo $QUORUMLOCK_NAME $QUORUMLOCK_RESOURCE")
     assert slot.stdout in ("pool pool#0\n", "pool pool#1\n")
 
 
@@ -107,7 +115,7 @@ def test_stdin_stdout_and_stderr_are_the_commands(url: str) -> None:
 
 
 def test_it_tells_what_happened_if_asked(url: str) -> None:
-    done = run(url, "job", "--json", "-v", "-c", "exit 3")
+    done = run_alone(url, "job", "--json", "-v", "-c", "exit 3")
     first, second, told = done.stderr.splitlines()
     assert "acquired" in first
     assert "exit code 3" in second
@@ -197,6 +205,7 @@ def test_a_wrapper_that_is_stopped_does_not_let_the_job_outlive_its_lock(url: st
         assert wrapper.wait(timeout=30) == 76
 
 
+@pytest.mark.real_time(0.5)
 def test_what_was_stopped_with_its_leash_does_not_outlive_its_lock_by_that_time(url: str, tmp_path: Path) -> None:
     """A container that is paused, and goes on when the lock is over: the leash may not sleep the rest."""
     told = tmp_path / "pids"
@@ -230,25 +239,29 @@ def test_a_broken_lock_ends_the_job(url: str, tmp_path: Path, on_lost: str, how:
 
 
 def test_a_loss_may_be_ignored(url: str, tmp_path: Path) -> None:
-    told = tmp_path / "started"
+    told, go_on = tmp_path / "started", tmp_path / "go-on"
+    os.mkfifo(go_on)
     with ql.connect(url) as locks:
-        job = f"touch {told}; sleep 2; exit 5"
+        job = f"touch {told}; read _ < {go_on}; exit 5"
         with running("--ttl=0.9", "--on-lost=ignore", "-c", job, url=url) as wrapper:
             assert eventually(told.exists)
             locks.break_("job")
+            as_long = locks.lock("as long", ttl=0.9, keep=False).acquire()
+            assert eventually(lambda: not as_long.held)
+            go_on.write_text("\n")
             assert wrapper.wait(timeout=30) == 5
             assert wrapper.stderr is not None
             assert "lost while" in wrapper.stderr.read()
 
 
 def test_the_longest_hold_ends_the_job(url: str) -> None:
-    done = run(url, "job", "--ttl", "1", "--max-hold", "0.5", "--", "sleep", "60")
+    done = run_alone(url, "job", "--ttl", "1", "--max-hold", "0.5", "--", "sleep", "60")
     assert ql.LossReason.MAX_HOLD.value in complaint(done, 76)
 
 
 def test_what_the_job_leaves_in_the_background_stays(url: str, tmp_path: Path) -> None:
     told = tmp_path / "pid"
-    done = run(url, "job", "-c", f"sleep 60 >/dev/null 2>&1 & echo $! > {told}")
+    done = run_alone(url, "job", "-c", f"sleep 60 >/dev/null 2>&1 & echo $! > {told}")
     assert done.returncode == 0
     left = int(told.read_text())
     try:
@@ -270,18 +283,8 @@ def test_eighty_at_once_run_one_at_a_time(url: str, tmp_path: Path) -> None:
         echo "$((n + 1)) $QUORUMLOCK_FENCE" > {count}
         rmdir {tmp_path}/inside
     """
-    call = [sys.executable, "-m", "quorumlock", "run", "job", "-c", job]
-    started = [
-        subprocess.Popen(
-            call, env=os.environ | {"QUORUMLOCK_URL": url}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        for _ in range(80)
-    ]
-    try:
-        said = [one.communicate(timeout=550)[0] for one in started]
-    finally:
-        for one in started:
-            one.kill()
-    assert set(said) == {b""}
-    assert [one.returncode for one in started] == [0] * 80
+    started = [forking("run", "job", "-c", job, env={"QUORUMLOCK_URL": url}) for _ in range(80)]
+    ended = [end() for end in started]
+    assert {one.stdout + one.stderr for one in ended} == {""}
+    assert [one.returncode for one in ended] == [0] * 80
     assert count.read_text().split()[0] == "80"

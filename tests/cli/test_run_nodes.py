@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 import quorumlock as ql
-from quorumlock.lab.servers import Servers
+from quorumlock.lab.servers import BINARIES, Server, Servers
 from tests.support.processes import alive
 from tests.support.waiting import eventually
 
 from .jobs import family, pids, running
-from .tools import complaint, quorumlock
+from .tools import complaint, forked
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.5)]
 
-TTL = 2.0
+TTL = 3.0
 
 Fleet = tuple[Servers, ql.Locker, str]
 
@@ -36,7 +36,7 @@ def test_every_exit_code_on_nodes(fleet: Fleet) -> None:
     servers, locks, url = fleet
 
     def run(*arguments: str) -> int:
-        return quorumlock("run", "job", *arguments, env={"QUORUMLOCK_URL": url}).returncode
+        return forked("run", "job", *arguments, env={"QUORUMLOCK_URL": url}).returncode
 
     assert run("-c", "exit 3") == 3
     assert run("-c", "kill -TERM $$") == 143
@@ -44,18 +44,19 @@ def test_every_exit_code_on_nodes(fleet: Fleet) -> None:
     assert run("--", "no-such-command") == 127
     assert run("--max-hold", "0", "--", "true") == 64
     with locks.lock("job", note="nightly"):
-        held = complaint(quorumlock("run", "job", "-n", "--", "true", env={"QUORUMLOCK_URL": url}), 75)
+        held = complaint(forked("run", "job", "-n", "--", "true", env={"QUORUMLOCK_URL": url}), 75)
         assert "MainThread" in held
         assert "(nightly)" in held
     assert locks.inspect("job").state == "free"
     servers[0].kill()
     assert run("--", "true") == 0
     servers[1].kill()
-    gone = complaint(quorumlock("run", "job", "-n", "--", "true", env={"QUORUMLOCK_URL": url}), 69)
+    gone = complaint(forked("run", "job", "-n", "--", "true", env={"QUORUMLOCK_URL": url}), 69)
     assert servers[0].label in gone
     assert servers[1].label in gone
 
 
+@pytest.mark.parametrize("kind", [next(iter(BINARIES))], indirect=True)
 def test_a_job_outlives_a_minority_but_not_a_majority(fleet: Fleet, tmp_path: Path) -> None:
     servers, locks, url = fleet
     told = tmp_path / "pids"
@@ -63,8 +64,10 @@ def test_a_job_outlives_a_minority_but_not_a_majority(fleet: Fleet, tmp_path: Pa
         members = pids(told, 3)
         servers[0].kill()
         first = locks.inspect("job").holders[0]
-        # Its lease was renewed without that node: more than once, while nobody else could have it.
-        assert not eventually(lambda: wrapper.poll() is not None, within=1.5 * TTL)
+        for _ in range(2):  # its lease is renewed without that node, and nobody else could have it
+            assert eventually(lambda: milliseconds_left(servers[2]) < 750 * TTL)
+            assert eventually(lambda: milliseconds_left(servers[2]) > 750 * TTL)
+        assert wrapper.poll() is None
         assert all(alive(pid) for pid in members)
         assert locks.inspect("job").holders[0].fence == first.fence
         servers[1].kill()
@@ -73,3 +76,7 @@ def test_a_job_outlives_a_minority_but_not_a_majority(fleet: Fleet, tmp_path: Pa
         assert wrapper.wait(timeout=30) == 76
         assert wrapper.stderr is not None
         assert "unreachable" in wrapper.stderr.read()
+
+
+def milliseconds_left(server: Server) -> int:
+    return int(server.command("PTTL", "job")[1:])

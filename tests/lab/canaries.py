@@ -33,6 +33,8 @@ class Canary:
     break_it: Callable[[Patch], None]
     options: Options
     """Where it shows soonest; by default anywhere."""
+    known_at: int
+    """A seed in which it showed, which is tried first: only a matter of speed."""
 
     def __str__(self) -> str:
         return f"{self.checker}: {self.words}"
@@ -45,16 +47,16 @@ ANYWHERE = Options()
 
 
 def canary(
-    checker: str, words: str, options: Options = ANYWHERE
+    checker: str, words: str, options: Options = ANYWHERE, *, known_at: int = 0
 ) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     def kept(break_it: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        CANARIES.append(Canary(checker, words, break_it, options))
+        CANARIES.append(Canary(checker, words, break_it, options, known_at))
         return break_it
 
     return kept
 
 
-@canary("exclusion", "half of the nodes are enough")
+@canary("exclusion", "half of the nodes are enough", known_at=1)
 def _(patch: Patch) -> None:
     plain = fleet.Fleet.__post_init__
 
@@ -65,7 +67,7 @@ def _(patch: Patch) -> None:
     patch.setattr(fleet.Fleet, "__post_init__", fewer)
 
 
-@canary("exclusion", "a node that restarted is trusted at once")
+@canary("exclusion", "a node that restarted is trusted at once", known_at=25)
 def _(patch: Patch) -> None:
     plain = ServerDouble._not_standing
 
@@ -76,7 +78,7 @@ def _(patch: Patch) -> None:
     patch.setattr(ServerDouble, "_not_standing", trusting)
 
 
-@canary("exclusion", "one vote less is enough to extend")
+@canary("exclusion", "one vote less is enough to extend", known_at=54)
 def _(patch: Patch) -> None:
     plain = renewal.judged
 
@@ -91,7 +93,10 @@ def _(patch: Patch) -> None:
 
 
 @canary(
-    "exclusion", "validity is counted from the last answer, however late it is", Options("mutex", "client-pause")
+    "exclusion",
+    "validity is counted from the last answer, however late it is",
+    Options("mutex", "client-pause"),
+    known_at=189,
 )
 def _(patch: Patch) -> None:
     plain = redlock.acquire
@@ -138,7 +143,7 @@ def _(patch: Patch) -> None:
     patch.setattr(ServerDouble, "_all", greedy)
 
 
-@canary("fences", "the highest fence is taken without asking the others to agree on it")
+@canary("fences", "the highest fence is taken without asking the others to agree on it", known_at=5)
 def _(patch: Patch) -> None:
     def unconfirmed(
         fleet_: fleet.Fleet, name: str, token: str, tally: Tally, ttl: float, route: Route
@@ -149,7 +154,7 @@ def _(patch: Patch) -> None:
     patch.setattr(redlock, "confirm", unconfirmed)
 
 
-@canary("fences", "the client's clock is taken for the fence, though it be behind")
+@canary("fences", "the client's clock is taken for the fence, though it be behind", known_at=5)
 def _(patch: Patch) -> None:
     def forgetful(self: ServerDouble, key: bytes, stored: int, to: int, ttl_ms: bytes, card: bytes = b"") -> int:
         self._set(key, b"%d" % to + card, int(ttl_ms))
@@ -158,7 +163,7 @@ def _(patch: Patch) -> None:
     patch.setattr(ServerDouble, "_raise_fence", forgetful)
 
 
-@canary("updates", "a fence in steps of ten seconds, which is not raised by a grant")
+@canary("updates", "a fence in steps of ten seconds, which is not raised by a grant", known_at=18)
 def _(patch: Patch) -> None:
     second = 10_000_000
 
@@ -170,7 +175,9 @@ def _(patch: Patch) -> None:
     patch.setattr(ServerDouble, "_raise_fence", coarse)
 
 
-@canary("updates", "a guard that is told of new holders, and does not remember", Options("fenced-counter"))
+@canary(
+    "updates", "a guard that is told of new holders, and does not remember", Options("fenced-counter"), known_at=5
+)
 def _(patch: Patch) -> None:
     patch.setattr(Ledger, "enter", lambda self, fence: None)
 
@@ -203,7 +210,7 @@ def _(patch: Patch) -> None:
     patch.setattr(ServerDouble, "_acquire", lasting)
 
 
-@canary("leaks", "a release goes to a majority of the nodes")
+@canary("leaks", "a release goes to a majority of the nodes", known_at=3)
 def _(patch: Patch) -> None:
     plain = redlock.release
 
@@ -234,12 +241,12 @@ def _(patch: Patch) -> None:
     patch.setattr(room.Room, "leave", stay)
 
 
-@canary("deadline", "check() believes in its keeper, and does not look at the clock")
+@canary("deadline", "check() believes in its keeper, and does not look at the clock", known_at=9)
 def _(patch: Patch) -> None:
     patch.setattr(LeaseBase, "_notice", lambda self, *, raised=False: None)
 
 
-@canary("deadline", "validity is counted from the answer, not from the request")
+@canary("deadline", "validity is counted from the answer, not from the request", known_at=46)
 def _(patch: Patch) -> None:
     plain = renewal.renew
 
@@ -261,7 +268,7 @@ def _(patch: Patch) -> None:
     patch.setattr(waiting, "STAND_BACK", 30.0)
 
 
-@canary("waiting", "a free lock is whoever's asks first, also in a line", Options("fair-queue"))
+@canary("waiting", "a free lock is whoever's asks first, also in a line", Options("fair-queue"), known_at=23)
 def _(patch: Patch) -> None:
     plain = ServerDouble._turn
 
@@ -275,7 +282,7 @@ def _(patch: Patch) -> None:
     patch.setattr(ServerDouble, "_turn", unfair)
 
 
-@canary("progress", "a node that has restarted stays in quarantine")
+@canary("progress", "a node that has restarted stays in quarantine", known_at=12)
 def _(patch: Patch) -> None:
     plain = ServerDouble._not_standing
 
@@ -286,7 +293,7 @@ def _(patch: Patch) -> None:
     patch.setattr(ServerDouble, "_not_standing", endless)
 
 
-@canary("progress", "a node that failed is never connected to again")
+@canary("progress", "a node that failed is never connected to again", known_at=12)
 def _(patch: Patch) -> None:
     plain = board.Board._hope
 

@@ -1,15 +1,21 @@
-"""A thousand seeds over all workloads: nothing is broken that was promised, and enough went wrong to say so."""
+"""Hundreds of seeds over all workloads: nothing is broken that was promised, and enough went wrong to say so.
+
+250 seeds find every broken core of `canaries.py` that can be found anywhere: the slowest shows at seed 54. With
+QUORUMLOCK_LONG=1 there are a thousand, and `make soak` runs those beyond.
+"""
 
 from __future__ import annotations
+
+import os
 
 import pytest
 
 from quorumlock.lab.faults import FAULTS
-from quorumlock.lab.fuzz import CALM, Summary, fuzz
+from quorumlock.lab.fuzz import CALM, Summary, fuzz, quiet
 from quorumlock.lab.run import Options, simulate
 from quorumlock.lab.workloads import WORKLOADS
 
-SEEDS = 1000
+SEEDS = 1000 if os.environ.get("QUORUMLOCK_LONG") else 250
 BLOCKS = 10
 
 seen = Summary()
@@ -30,21 +36,23 @@ def test_enough_went_wrong() -> None:
     if seen.seeds < SEEDS:
         pytest.skip("not all seeds were run here")
     assert set(seen.faults) == {*FAULTS, CALM}
-    assert all(row.seeds >= 25 for row in seen.faults.values()), seen.faults
+    assert all(row.seeds >= SEEDS / 40 for row in seen.faults.values()), seen.faults
     assert all(row.granted > 5 * row.seeds for row in seen.workloads.values()), seen.workloads
     lost = sum(row.lost for row in seen.workloads.values())
     assert lost > SEEDS / 4, "leases were hardly ever lost"
     # Where an assumption was broken, the promise that rests on it was: the checkers are awake.
     assert {assumption for checker, assumption in seen.excused if checker == "exclusion"} >= {
-        "drift", "deleted", "forced", "unguarded",
+        "deleted", "forced", "unguarded",
     }  # fmt: skip
     assert seen.writes["fenced-counter writes"] > SEEDS
     assert seen.writes["fenced-counter overwritten"] == 0
     assert seen.writes["guarded-counter overwritten"] > 0, "late writes never did any harm: entering proves nothing"
 
 
-def test_a_clock_that_is_set_does_harm() -> None:
+@pytest.mark.parametrize(("fault", "assumption"), [("node-clock", "clock-step"), ("drift-beyond", "drift")])
+def test_a_clock_that_is_set_or_drifts_does_harm(fault: str, assumption: str) -> None:
     """Too seldom for the seeds above to show it for sure: it is looked for."""
-    verdicts = (simulate(seed, Options(fault="node-clock")) for seed in range(SEEDS))
-    excuses = ({(one.checker, one.excuse) for one in verdict.violations} for verdict in verdicts)
-    assert any(("exclusion", "clock-step") in found for found in excuses)
+    with quiet():
+        verdicts = (simulate(seed, Options(fault=fault)) for seed in range(1000))
+        excuses = ({(one.checker, one.excuse) for one in verdict.violations} for verdict in verdicts)
+        assert any(("exclusion", assumption) in found for found in excuses)

@@ -15,8 +15,8 @@ from quorumlock.lab.run import Options, simulate, workload_of
 from quorumlock.lab.town import Shape
 from quorumlock.lab.workloads import WORKLOADS
 
-SEEDS = range(400, 416)
-"""Every workload twice, with whatever goes wrong there."""
+SEEDS = range(400, 400 + len(WORKLOADS))
+"""Every workload, with whatever goes wrong there."""
 
 TELL = """
 import json
