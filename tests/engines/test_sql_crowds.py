@@ -14,7 +14,7 @@ from quorumlock.engines.sql.batches import Batch
 from .sql_servers import Connect, Place, connect, in_a_thread, place
 
 __all__ = ["connect", "place"]
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 
 
 def test_two_hundred_tasks_and_fifty_threads_lose_nothing(place: Place, connect: Connect) -> None:

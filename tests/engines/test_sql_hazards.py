@@ -29,7 +29,7 @@ from tests.support.waiting import eventually
 from .sql_servers import Place, cause_of, in_a_thread, own_place, start
 
 __all__ = ["own_place"]
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 SECONDS = float(os.environ.get("QUORUMLOCK_FAILOVER_SECONDS", "10"))
 """Both servers at the same time, each killed every 2 or 3 seconds: that is eight crashes; a soak test has more."""
 

@@ -28,7 +28,7 @@ from tests.support.waiting import eventually
 from .sql_servers import Connect, Place, cause_of, connect, in_a_thread, place, proxy
 
 __all__ = ["connect", "place", "proxy"]
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 
 
 class Both:

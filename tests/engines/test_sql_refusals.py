@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 from .sql_servers import PASSWORD, Connect, Place, cause_of, connect, on_mysql, place
 
 __all__ = ["connect", "place"]
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 WRONG = "wrong'%secret"
 
 

@@ -23,7 +23,7 @@ from tests.support.waiting import eventually
 from .sql_servers import SELDOM, Connect, PgBouncer, Place, connect, in_a_thread, on_postgresql, place, proxy
 
 __all__ = ["connect", "place", "proxy"]
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 
 
 class Wait:
