@@ -63,7 +63,7 @@ def test_ears_that_are_closed_before_they_hear_leave_nothing_open(monkeypatch: p
     """The thread is in the midst of connecting to a server that says nothing; it clears up when it is over."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         locks = quorumlock.connect(f"postgresql://postgres@127.0.0.1:{silent.getsockname()[1]}/postgres")
-        monkeypatch.setattr(listening, "ANSWERS_WITHIN", 3.0)
+        monkeypatch.setattr(listening, "ANSWERS_WITHIN", 1.0)
         monkeypatch.setattr(listening, "CLOSES_WITHIN", 0.05)
         ears = listening.ThreadEars(cast(PostgresqlEngine, locks.engine))
         before = {*os.listdir("/proc/self/fd")}

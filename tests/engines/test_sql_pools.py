@@ -12,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 import quorumlock
 from quorumlock import ConfigurationError, NoQuorum
-
 from tests.support.waiting import eventually
 
 from .sql_servers import Place, in_a_thread, place

@@ -9,7 +9,6 @@ kill, pause or reconfigure it: start a server of your own for that.
 
 from __future__ import annotations
 
-import functools
 from contextlib import ExitStack
 from typing import TypeVar, cast
 
@@ -18,11 +17,7 @@ from tests.support.servers.databases import Database, needed
 Kind = TypeVar("Kind", bound=Database)
 
 _servers = ExitStack()
-
-
-@functools.cache
-def _started(kind: type[Database]) -> Database:
-    return _servers.enter_context(kind(grants=True))
+_running: dict[type[Database], Database] = {}
 
 
 def shared_server(kind: type[Kind]) -> Kind:
@@ -31,10 +26,12 @@ def shared_server(kind: type[Kind]) -> Kind:
     Call it in the main thread (any fixture does): a server ends with the thread that started it.
     """
     needed(kind)
-    return cast(Kind, _started(kind))
+    if kind not in _running:
+        _running[kind] = _servers.enter_context(kind(grants=True))
+    return cast(Kind, _running[kind])
 
 
 def stop_shared_servers() -> None:
     """Ends all of them; called when the session ends."""
     _servers.close()
-    _started.cache_clear()
+    _running.clear()
