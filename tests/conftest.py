@@ -14,6 +14,7 @@ import pytest
 import quorumlock
 from quorumlock.lab.servers import BINARIES, Servers, kinds
 from tests.support.certificates import make_certificate
+from tests.support.servers.shared import stop_shared_servers
 
 pytest_plugins = ["tests.support.repeats", "tests.support.profile"]
 
@@ -50,6 +51,13 @@ def signals_that_work() -> None:
     ):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_databases() -> Iterator[None]:
+    """Database servers that tests share (`shared_server(PostgreSQL)`) run until the session ends."""
+    yield
+    stop_shared_servers()
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,13 @@
-"""Databases for hazards: one of each kind for the whole session, and others that a test may kill or pause."""
+"""Databases for the tests of this folder: on the shared servers, and on others that a test may kill or pause."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ from quorumlock.core.votes import Cause
 from quorumlock.retry import Jitter
 from tests.support.proxy import Proxy
 from tests.support.servers.databases import Database, MariaDB, PostgreSQL, needed
+from tests.support.servers.shared import shared_server
 
 KINDS: dict[str, type[Database]] = {"postgresql": PostgreSQL, "mysql": MariaDB}
 PASSWORD = "pass'w%rd/é"
@@ -57,8 +59,8 @@ class Place:
         self.server = server
         self.kind = "postgresql" if isinstance(server, PostgreSQL) else "mysql"
         self.announces = self.kind == "postgresql"
-        self.database = "test"
-        self.sql("CREATE DATABASE test", database="")
+        self.database = "engines"
+        server.create_database(self.database)
 
     @property
     def label(self) -> str:
@@ -73,7 +75,7 @@ class Place:
 
     def connect(self, **options: Any) -> Locker:
         options.setdefault("prefix", f"t{next(_numbers)}:")
-        options.setdefault("max_ttl", 10.0)
+        options.setdefault("max_ttl", 60.0)
         return quorumlock.connect(options.pop("url", self.url()), **options)
 
     def connection(self, database: str | None = None, user: str = "", password: str = "") -> Any:
@@ -104,44 +106,52 @@ class Place:
 
     def another_database(self, options: str = "") -> str:
         """The name of an empty one."""
-        name = f"other{next(_numbers)}"
-        self.sql(f"CREATE DATABASE {name} {options}", database="")
+        name = f"engines{next(_numbers)}"
+        self.server.create_database(name, options)
         return name
 
     def connections(self) -> int:
-        """Of clients, without ours."""
+        """Of clients to this database, without ours."""
         if self.announces:
-            told = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+            query = (
+                "SELECT count(*) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND backend_type = 'client backend'"
+            )
         else:
-            told = "SELECT count(*) FROM information_schema.processlist WHERE user NOT LIKE 'system%%'"
-        return int(self.sql(told)[0][0]) - 1
+            query = "SELECT count(*) FROM information_schema.processlist WHERE db = database()"
+        return int(self.sql(query)[0][0]) - 1
 
 
-def start(kind: str, **options: Any) -> Iterator[Place]:
-    needed(KINDS[kind])
-    with KINDS[kind](**options) as server:
-        yield Place(server)
+@functools.cache
+def shared(kind: str) -> Place:
+    """Our database on the shared server of a kind. Call it with a fixture that depends on `shared_databases`."""
+    return Place(shared_server(KINDS[kind]))
+
+
+@functools.cache
+def _with_poor_user(kind: str) -> Place:
+    place, quoted = shared(kind), PASSWORD.replace("'", "''")
+    if place.announces:
+        place.sql("SET password_encryption = 'scram-sha-256'", f"CREATE ROLE poor LOGIN PASSWORD '{quoted}'")
+    else:
+        place.sql(
+            "DELETE FROM mysql.global_priv WHERE user = ''",  # nobody, as which everybody is let in
+            "FLUSH PRIVILEGES",
+            f"CREATE USER poor IDENTIFIED BY '{quoted}'",
+        )
+    return place
 
 
 @pytest.fixture(scope="session", params=KINDS)
-def shared_place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    """Do not kill, pause or reconfigure it."""
-    yield from start(request.param, grants=True)
+def shared_place(request: pytest.FixtureRequest) -> Place:
+    """Do not kill, pause or reconfigure its server."""
+    return shared(request.param)
 
 
 @pytest.fixture(scope="session")
 def poor(shared_place: Place) -> Place:
     """A place with a user of that name, who has a password and may do nothing."""
-    quoted = PASSWORD.replace("'", "''")
-    if shared_place.announces:
-        shared_place.sql("SET password_encryption = 'scram-sha-256'", f"CREATE ROLE poor LOGIN PASSWORD '{quoted}'")
-    else:
-        shared_place.sql(
-            "DELETE FROM mysql.global_priv WHERE user = ''",  # nobody, as which everybody is let in
-            "FLUSH PRIVILEGES",
-            f"CREATE USER poor IDENTIFIED BY '{quoted}'",
-        )
-    return shared_place
+    return _with_poor_user(shared_place.kind)
 
 
 @pytest.fixture
@@ -149,10 +159,22 @@ def place(shared_place: Place) -> Place:
     return shared_place
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def own_place(request: pytest.FixtureRequest) -> Iterator[Place]:
+@pytest.fixture(scope="module")
+def own_places() -> Iterator[Callable[[str], Place]]:
+    """Servers of a module's own by their kind, started when they are first asked for."""
+    with ExitStack() as stack:
+
+        def start(kind: str) -> Place:
+            needed(KINDS[kind])
+            return Place(stack.enter_context(KINDS[kind]()))
+
+        yield functools.cache(start)
+
+
+@pytest.fixture(params=KINDS)
+def own_place(request: pytest.FixtureRequest, own_places: Callable[[str], Place]) -> Place:
     """To be killed and paused: it is up again when a test ends."""
-    yield from start(request.param)
+    return own_places(request.param)
 
 
 Connect = Callable[..., Locker]

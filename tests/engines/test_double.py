@@ -31,8 +31,9 @@ from quorumlock.engines.memory.server import ServerDouble
 from quorumlock.engines.redis.resp import PlainReader, ReplyError, pack_plainly
 from quorumlock.engines.redis.wire import FREE, Wire
 from quorumlock.lab.servers import Servers
+from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 
 SLACK_MS = 5
 """How far times of the two may lie apart besides what passed while the real server was asked: they are rounded."""
@@ -330,10 +331,12 @@ def test_expiry_is_the_same(real: Real) -> None:
     pair = Pair(real, quarantine=False)
     pair.join()
     pair.ask(Acquire("a", "t1", 60, 1))
-    end = time.monotonic() + 5
-    while (real.execute(("EXISTS", "p:a")) or pair.double.get("p:a")) and time.monotonic() < end:
-        time.sleep(0.005)
+
+    def over() -> bool:
         pair.tick()
+        return not real.execute(("EXISTS", "p:a")) and not pair.double.get("p:a")
+
+    assert eventually(over)
     mine, other = pair.ask(Acquire("a", "t2", 60, 1))
     assert mine[0] == other[0] == 1
     assert real.execute(("PTTL", "p:a")) <= 60

@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 
 from .test_double import NAMES, TOKENS, Pair, Real, stored_alike
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 
 LASTS_MS = (5_000, 60_000, 90_000)
 """For how long tickets are good."""
@@ -232,10 +232,21 @@ def acquire(index: int, *, strict: bool = False, patience_ms: int = 60_000, ttl_
     return Acquire("a", f"token-{index}", ttl_ms, int(time.time() * 1e6), ticket=shown, strict=strict)
 
 
+def pass_time(pair: Pair, seconds: float) -> None:
+    """Until the clocks of both have gone on by so much."""
+    until = pair.now + seconds
+
+    def passed() -> bool:
+        pair.tick()
+        return pair.now > until
+
+    assert eventually(passed)
+
+
 def test_who_does_not_come_back_is_forgotten_at_its_time_by_both(town: Town) -> None:
     town.ask(Acquire("a", "holder", 60_000, 1))
     town.ask(acquire(0, patience_ms=60))
-    time.sleep(0.2)
+    pass_time(town.pair, 0.065)
     assert town.ask(acquire(1))[3] == 0, "nobody is in front"
     assert tickets_of(town, "a") == [ticket(1).member.encode()]
 
@@ -252,7 +263,7 @@ def test_a_head_that_leaves_a_free_lock_is_passed_over_by_both(real: Real, port:
         refused = town.ask(acquire(1, strict=True))
         assert refused[0] == 0
         assert 0 < refused[1] <= 150
-        time.sleep(0.4)
+        pass_time(town.pair, 0.155)
         assert town.ask(acquire(1, strict=True))[0] == 1
     finally:
         town.close()

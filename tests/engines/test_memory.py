@@ -28,8 +28,9 @@ from quorumlock.engines.base import Engine, Store
 from quorumlock.engines.memory import MemoryEngine
 from quorumlock.events import Event, Extended, Lost
 from tests.live.tools import Stopwatch
-from tests.support.waiting import eventually, eventually_async
+from tests.support.waiting import eventually, eventually_async, forever
 
+pytestmark = pytest.mark.real_time(0.3)
 BOTH_WAYS = pytest.mark.parametrize("keep", [True, False], ids=["kept", "not-kept"])
 
 
@@ -102,7 +103,7 @@ def test_a_jump_cancels_the_body_of_an_async_block(keep: bool) -> None:
             nonlocal reached
             async with locks.lock("a", keep=keep, on_lost=told.append) as lease:
                 inside.set()
-                await asyncio.sleep(60)
+                await forever()
                 reached = lease.held
 
         inside = asyncio.Event()
@@ -138,13 +139,10 @@ def test_a_small_jump_leads_to_a_renewal_in_asyncio() -> None:
         locks = connect_async()
         lease = await locks.lock("a").acquire()
 
-        async def fresh() -> bool:
-            return lease.remaining() > 9
-
         with Stopwatch() as took:
             for _ in range(5):
                 memory(locks.engine).clock.advance(6)
-                assert await eventually_async(fresh)
+                assert await eventually_async(lambda: lease.remaining() > 9)
         assert took.seconds < 2, "the keeper is woken: it does not find out by the way, once a second"
         await lease.release()
         await locks.aclose()
@@ -218,7 +216,7 @@ def test_a_waiter_notices_a_jump(locks: quorumlock.Locker) -> None:
     assert [type(one) for one in got] == [AcquireTimeout] * 3
     got.clear()
     waiter = in_thread(lambda: got.append(locks.lock("a").acquire(timeout=500)))
-    time.sleep(0.03)
+    assert eventually(lambda: "a" in locks._runner.room._contenders)
     memory(locks.engine).clock.advance(30)
     waiter.join(5)
     assert isinstance(got[0], Lease)
@@ -265,7 +263,7 @@ def test_a_lock_forced_open_cancels_the_body_of_an_async_block(from_thread: bool
             async with locks.lock("a") as lease:
                 leases.append(lease)
                 inside.set()
-                await asyncio.sleep(60)
+                await forever()
 
         inside = asyncio.Event()
         task = asyncio.create_task(body())

@@ -8,7 +8,6 @@ SQLite, which has not looked, says that it was done.
 from __future__ import annotations
 
 import random
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -35,21 +34,13 @@ from quorumlock.engines.sql.batches import Batch, Query, Result
 from quorumlock.engines.sql.dialect import MYSQL
 from quorumlock.engines.sql.lock import CLOSED
 from quorumlock.engines.sql.visits import Visits
-from quorumlock.engines.sqlite import boot
 
+from .sqlite_clocks import Clock, clock
 from .test_sqlite import File, settings
 
+__all__ = ["clock"]  # fixtures
 NAMES, SLOTS = ("a", "b", "c"), ("s#0", "s#1")
 WRITERS, READERS = tuple(f"w{n}" for n in range(5)), tuple(f"r:{n}" for n in range(3))
-
-
-class Clock:
-    """For both."""
-
-    ms = 1_000_000
-
-    def __call__(self) -> Fraction:
-        return Fraction(self.ms, 1000)
 
 
 class Table:
@@ -178,9 +169,7 @@ def alike(request: Request, ours: Answer, theirs: Answer) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_they_answer_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    clock = Clock()
-    monkeypatch.setattr(boot, "boot_time", clock)
+def test_they_answer_alike(tmp_path: Path, clock: Clock, seed: int) -> None:
     table, file, script = Table(clock), File(tmp_path / "locks.db"), Script(seed)
     fences: dict[str, int] = {}
     granted = 0

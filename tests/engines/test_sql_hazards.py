@@ -13,7 +13,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,16 @@ from quorumlock.guards import FileGuard
 from tests.hazards.programs import start as start_program
 from tests.support.waiting import eventually
 
-from .sql_servers import Place, cause_of, in_a_thread, own_place, start
+from .sql_servers import Place, cause_of, in_a_thread, own_place, own_places
 
-__all__ = ["own_place"]
-pytestmark = pytest.mark.live
-SECONDS = float(os.environ.get("QUORUMLOCK_FAILOVER_SECONDS", "10"))
-"""Both servers at the same time, each killed every 2 or 3 seconds: that is eight crashes; a soak test has more."""
+__all__ = ["own_place", "own_places"]
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
+SECONDS = float(os.environ.get("QUORUMLOCK_FAILOVER_SECONDS", "0"))
+"""For how long servers are killed again and again, at least; a soak test goes on for longer."""
+CRASHES = 3
+"""How often each of them is killed, at least."""
+BETWEEN = 10
+"""How many updates are made between two crashes of a server."""
 
 
 def restart(place: Place) -> None:
@@ -41,14 +44,14 @@ def restart(place: Place) -> None:
 
 def test_leases_survive_a_crash(own_place: Place) -> None:
     with own_place.connect(prefix="crash:") as locker, own_place.connect(prefix="crash:") as other:
-        lease = locker.lock("a", ttl=9).acquire()
-        shared = locker.read_write("rw").read(ttl=9).acquire()
+        lease = locker.lock("a", ttl=30).acquire()
+        shared = locker.read_write("rw").read(ttl=30).acquire()
         version = locker.cell("c").set({"n": 1}, 0)
         own_place.server.kill()
         started = time.monotonic()
         with pytest.raises(NoQuorum) as caught:
             other.lock("a").acquire(timeout=0.3)
-        assert time.monotonic() - started < 3.0
+        assert time.monotonic() - started < 10.0
         assert own_place.label in str(caught.value)
         assert cause_of(caught.value)[0] in (Cause.UNREACHABLE, Cause.DISCONNECTED)
         assert other.nodes()[0].state == "down"
@@ -56,7 +59,7 @@ def test_leases_survive_a_crash(own_place: Place) -> None:
         own_place.server.start()
         assert other.lock("a").try_acquire() is None
         assert other.read_write("rw").write().try_acquire() is None
-        lease.extend(9)
+        lease.extend(30)
         lease.release()
         shared.release()
         assert other.cell("c").get() == ({"n": 1}, version)
@@ -71,10 +74,11 @@ def test_all_connections_of_a_loop_are_dead_after_a_restart(own_place: Place) ->
 
     async def main() -> None:
         async with quorumlock.connect_async(own_place.url(), prefix="dead:") as locker:
+            all_hold = asyncio.Barrier(8)
 
             async def hold(number: int) -> None:
-                async with locker.lock(f"n{number}", ttl=5, timeout=0):
-                    await asyncio.sleep(0.05)
+                async with locker.lock(f"n{number}", ttl=30, timeout=0):
+                    await all_hold.wait()
 
             await asyncio.gather(*(hold(number) for number in range(8)))
             restart(own_place)  # not in another thread: a server ends with the thread that has started it
@@ -106,7 +110,7 @@ def test_a_server_that_is_paused(own_place: Place) -> None:
             with pytest.raises(NoQuorum) as caught:
                 await locker.lock("a", ttl=8).acquire(timeout=0.3)
             own_place.server.resume()
-            await (await locker.lock("a", ttl=8).acquire(timeout=3)).release()
+            await (await locker.lock("a", ttl=8).acquire(timeout=20)).release()
             return caught.value
 
     def threads() -> NoQuorum:
@@ -116,7 +120,7 @@ def test_a_server_that_is_paused(own_place: Place) -> None:
             with pytest.raises(NoQuorum) as caught:
                 locker.lock("a", ttl=8).acquire(timeout=0.3)
             own_place.server.resume()
-            locker.lock("a", ttl=8).acquire(timeout=3).release()
+            locker.lock("a", ttl=8).acquire(timeout=20).release()
             return caught.value
 
     started = time.monotonic()
@@ -124,11 +128,11 @@ def test_a_server_that_is_paused(own_place: Place) -> None:
         error = threads() if own_place.announces else asyncio.run(tasks())
     finally:
         own_place.server.resume()
-    assert time.monotonic() - started < 6.0
+    assert time.monotonic() - started < 20.0
     assert own_place.label in str(error)
     assert cause_of(error)[0] in (Cause.SILENT, Cause.UNREACHABLE)
     with own_place.connect(prefix="pause:") as other:
-        other.lock("a", ttl=5).acquire(timeout=1).release()
+        other.lock("a", ttl=5).acquire(timeout=20).release()
 
 
 PAUSED = """
@@ -151,9 +155,8 @@ def test_a_client_that_is_paused_past_its_ttl_does_not_believe_in_its_lease(own_
         assert program.stdout is not None
         assert program.stdin is not None
         fence = int(program.stdout.readline().split()[1])
-        time.sleep(0.2)
         program.send_signal(signal.SIGSTOP)
-        with locker.lock("a", ttl=5, timeout=5) as lease:
+        with locker.lock("a", ttl=30, timeout=20) as lease:
             assert lease.fence > fence
             own_place.server.pause()
             try:
@@ -168,10 +171,10 @@ def test_a_client_that_is_paused_past_its_ttl_does_not_believe_in_its_lease(own_
 
 def test_a_lease_that_nobody_keeps_ends_though_its_client_lives(own_place: Place) -> None:
     with own_place.connect(prefix="ends:") as locker, own_place.connect(prefix="ends:") as other:
-        lease = locker.lock("a", ttl=0.4, keep=False).acquire()
         started = time.monotonic()
-        with other.lock("a", ttl=5, timeout=5):
-            assert 0.2 < time.monotonic() - started < 2.0
+        lease = locker.lock("a", ttl=0.4, keep=False).acquire()
+        with other.lock("a", ttl=5, timeout=20):
+            assert time.monotonic() - started >= 0.4
             with pytest.raises(quorumlock.LeaseLost):
                 lease.check()
 
@@ -188,9 +191,10 @@ class Judge:
         self.fences: list[int] = []
         self.written = 0
 
-    def goes_on(self) -> Callable[[], bool]:
+    def goes_on(self, updates: int = 1) -> Callable[[], bool]:
+        """Whether so many updates were made since now."""
         before = self.written
-        return lambda: self.written > before
+        return lambda: self.written >= before + updates
 
     def hold(self, lease: Any) -> None:
         with self._mutex:
@@ -213,36 +217,41 @@ class Judge:
                 self._inside.remove(lease)
 
 
-def test_failover_of_servers_that_are_killed_again_and_again(tmp_path: Path) -> None:
+def test_failover_of_servers_that_are_killed_again_and_again(
+    tmp_path: Path, own_places: Callable[[str], Place]
+) -> None:
+    places = [own_places(kind) for kind in ("postgresql", "mysql")]
+    judges = {place: Judge(tmp_path / place.kind) for place in places}
     over = threading.Event()
 
     def work(place: Place, judge: Judge) -> int:
         with place.connect(prefix="killed:", max_ttl=2.0) as locker:
             while not over.is_set():
                 try:
-                    with locker.lock("a", ttl=2.0, timeout=1.0) as lease:
+                    with locker.lock("a", ttl=1.0, timeout=1.0) as lease:
                         judge.hold(lease)
                 except LockError:
                     over.wait(0.02)
         return 1
 
-    with contextmanager(start)("postgresql") as one, contextmanager(start)("mysql") as other:
-        judges = {place: Judge(tmp_path / place.kind) for place in (one, other)}
-        working = [in_a_thread(work, *both) for both in judges.items() for _ in range(4)]
-        end, kills = time.monotonic() + SECONDS, 0
-        while time.monotonic() < end:
-            kills += 1
-            for place in judges:
-                time.sleep(1.0 + random.random() / 2)
+    working = [in_a_thread(work, *both) for both in judges.items() for _ in range(4)]
+    end, crashes = time.monotonic() + SECONDS, 0
+    try:
+        while crashes < CRASHES or time.monotonic() < end:
+            crashes += 1
+            for place, judge in judges.items():
+                assert eventually(judge.goes_on(BETWEEN))
+                time.sleep(random.random() / 10)
                 restart(place)
         for judge in judges.values():
-            assert eventually(judge.goes_on(), 10)
+            assert eventually(judge.goes_on(BETWEEN))
+    finally:
         over.set()
-        for thread, came in working:
-            thread.join(20)
-            assert came == [1]
+        for thread, _ in working:
+            thread.join()
+    assert [came for _, came in working] == [[1]] * len(working)
     for place, judge in judges.items():
         assert judge.wrong == []
         assert judge.fences == sorted(set(judge.fences))
-        assert int((tmp_path / place.kind).read_text()) == judge.written > 20
-        print(f"{place.kind}: {judge.written} updates, {kills} crashes")
+        assert int((tmp_path / place.kind).read_text()) == judge.written > CRASHES * BETWEEN
+        print(f"{place.kind}: {judge.written} updates, {crashes} crashes")

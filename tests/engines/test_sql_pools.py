@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,34 +12,30 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 import quorumlock
 from quorumlock import ConfigurationError, NoQuorum
-from tests.support.servers.databases import Database, MariaDB, PostgreSQL, needed
+from tests.support.waiting import eventually
 
-SERVERS: dict[str, type[Database]] = {"postgresql": PostgreSQL, "mysql": MariaDB}
+from .sql_servers import Place, in_a_thread, place
 
-
-@pytest.fixture(scope="module", params=SERVERS)
-def server(request: pytest.FixtureRequest) -> Iterator[Database]:
-    needed(SERVERS[request.param])
-    with SERVERS[request.param]() as running:
-        yield running
+__all__ = ["place"]
+pytestmark = [pytest.mark.live, pytest.mark.real_time(1)]
 
 
-def address(server: Database, driver: str) -> str:
-    if isinstance(server, PostgreSQL):
-        return f"postgresql+psycopg://test@127.0.0.1:{server.port}/postgres"
-    return f"mysql+{driver}://root@127.0.0.1:{server.port}/mysql"
+def address(place: Place, driver: str) -> str:
+    if place.announces:
+        return f"postgresql+psycopg://test@127.0.0.1:{place.server.port}/{place.database}"
+    return f"mysql+{driver}://root@127.0.0.1:{place.server.port}/{place.database}"
 
 
 @pytest.fixture
-def pool(server: Database) -> Iterator[sqlalchemy.Engine]:
-    options: dict[str, Any] = {} if isinstance(server, PostgreSQL) else {"connect_args": {"ssl_disabled": True}}
-    engine = sqlalchemy.create_engine(address(server, "pymysql"), **options)
+def pool(place: Place) -> Iterator[sqlalchemy.Engine]:
+    options: dict[str, Any] = {} if place.announces else {"connect_args": {"ssl_disabled": True}}
+    engine = sqlalchemy.create_engine(address(place, "pymysql"), **options)
     yield engine
     engine.dispose()
 
 
-def async_pool(server: Database) -> AsyncEngine:
-    return create_async_engine(address(server, "asyncmy"))
+def async_pool(place: Place) -> AsyncEngine:
+    return create_async_engine(address(place, "asyncmy"))
 
 
 def test_an_engine_is_all_it_takes(pool: sqlalchemy.Engine) -> None:
@@ -63,17 +58,19 @@ def test_an_engine_is_all_it_takes(pool: sqlalchemy.Engine) -> None:
 
 def test_a_waiter_gets_it_after_the_release(pool: sqlalchemy.Engine) -> None:
     with quorumlock.connect(clients=[pool]) as ours, quorumlock.connect(clients=[pool]) as theirs:
-        lease = ours.lock("handed", ttl=5).acquire()
-        release = threading.Timer(0.1, lease.release)
-        release.start()
-        with theirs.lock("handed", ttl=5, timeout=5) as later:
-            assert later.fence > lease.fence
-        release.join()
+        lease = ours.lock("handed", ttl=30).acquire()
+        thread, came = in_a_thread(lambda: theirs.lock("handed", ttl=30, fair=True).acquire(timeout=20))
+        assert eventually(lambda: ours.inspect("handed").waiters)
+        lease.release()
+        thread.join()
+        (later,) = came
+        assert later.fence > lease.fence
+        later.release()
 
 
-def test_an_async_engine_for_asyncio(server: Database) -> None:
+def test_an_async_engine_for_asyncio(place: Place) -> None:
     async def play() -> None:
-        pool = async_pool(server)
+        pool = async_pool(place)
         async with quorumlock.connect_async(clients=[pool]) as locks:
             async with locks.lock("pooled", ttl=5) as lease:
                 assert await locks.lock("pooled").try_acquire() is None
@@ -88,8 +85,8 @@ def test_an_async_engine_for_asyncio(server: Database) -> None:
     asyncio.run(play())
 
 
-def test_the_two_kinds_are_not_mixed_up(server: Database) -> None:
-    pool = async_pool(server)
+def test_the_two_kinds_are_not_mixed_up(place: Place) -> None:
+    pool = async_pool(place)
     with quorumlock.connect(clients=[pool]) as locks, pytest.raises(ConfigurationError, match="connect_async"):
         locks.lock("a").acquire()
 

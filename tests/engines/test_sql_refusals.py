@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
-from typing import Any
 
 import pytest
 
 import quorumlock
 from quorumlock import ConfigurationError, Locker, NoQuorum, Unsupported
+from quorumlock.cli import main
 from quorumlock.core.votes import Cause
+from quorumlock.events import Event, Extended
 from quorumlock.lab.servers import free_port, give_back
-from tests.live.tools import Renewals
 from tests.support.waiting import eventually
 
 from .sql_servers import PASSWORD, Connect, Place, cause_of, connect, on_mysql, place
 
 __all__ = ["connect", "place"]
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 WRONG = "wrong'%secret"
 
 
@@ -29,7 +27,7 @@ def refused(locker: Locker) -> NoQuorum:
     started = time.monotonic()
     with pytest.raises(NoQuorum) as caught:
         locker.lock("a", ttl=5).acquire(timeout=0.2)
-    assert time.monotonic() - started < 3.0
+    assert time.monotonic() - started < 10.0
     return caught.value
 
 
@@ -89,11 +87,7 @@ def test_who_may_not_make_tables_is_told_what_to_do_and_init_by_the_owner_helps(
         assert cause_of(error)[0] is Cause.FAILED
         assert "quorumlock init" in str(error)
         assert PASSWORD not in str(error)
-    done = subprocess.run(
-        [sys.executable, "-m", "quorumlock", "init", "--url", poor.url(database=database)],
-        capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert main(["init", "--url", poor.url(database=database)]) == 0
     with poor.connect(url=url) as locker:
         if poor.announces:
             tables = "quorumlock_locks, quorumlock_cells, quorumlock_meta"
@@ -239,14 +233,19 @@ def test_looking_listing_and_breaking(place: Place, connect: Connect) -> None:
     assert abs(9.0 if state.clock_offset is None else state.clock_offset) < 0.5
 
 
-def test_more_names_than_one_query_takes(connect: Connect) -> None:
+def test_more_names_than_one_query_takes(place: Place, connect: Connect) -> None:
     locker = connect(prefix="many:")
     names = [f"n{number:04}" for number in range(450)]
-    leases: list[Any] = [locker.lock(name, ttl=10, keep=False).acquire() for name in names]
+    locker.lock(names[0], ttl=60, keep=False).acquire()
+    others = " UNION ALL ".join(f"SELECT 'many:{name}' AS name" for name in names[1:])
+    columns = "begins, version, fence, token, until_us, touched_us, doc"
+    place.sql(
+        f"INSERT INTO quorumlock_locks (name, {columns}) SELECT others.name, {columns} "
+        f"FROM quorumlock_locks AS one, ({others}) AS others WHERE one.name = 'many:{names[0]}'"
+    )
     assert locker.list(limit=1000) == names
     assert len(locker.survey(limit=1000)) == 450
-    for lease in leases:
-        lease.release()
+    place.sql("DELETE FROM quorumlock_locks WHERE name LIKE 'many:%'")
 
 
 @on_mysql
@@ -257,9 +256,15 @@ def test_databases_of_any_collation(place: Place, collation: str) -> None:
     """MySQL has one for each database."""
     database = place.another_database(f"COLLATE {collation}")
     with place.connect(url=place.url(database=database)) as locker:
-        renewals = Renewals(locker)
+        renewed: set[str] = set()
+
+        def note(event: Event) -> None:
+            if isinstance(event, Extended):
+                renewed.add(event.name)
+
+        locker.subscribe(note)
         with locker.lock("ä", ttl=1) as lease, locker.multi(["x", "y"], ttl=1) as both:
-            assert eventually(lambda: renewals.outlive_a_ttl("ä", both.name), 10)
+            assert eventually(lambda: renewed >= {"ä", both.name})
             lease.check()
             lease.extend(2)
         with locker.read_write("ä").write(ttl=1), locker.semaphore("s", 2, ttl=1):

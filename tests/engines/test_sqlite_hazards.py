@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import sys
 import threading
+import traceback
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,11 +24,13 @@ from quorumlock.core.votes import Answer, Cause
 from quorumlock.engines.sqlite import SqliteEngine
 from tests.hazards.striking import Strike
 from tests.support.processes import in_child
+from tests.support.waiting import eventually
 
 from .test_sqlite import File, file, granted, make, open_files, refused
 from .test_sqlite_processes import Start, locks, start, url
 
 __all__ = ["file", "locks", "make", "start"]  # fixtures
+pytestmark = pytest.mark.real_time(1)
 
 
 # Forked.
@@ -256,6 +259,11 @@ def test_an_interrupt_that_somebody_keeps_keeps_no_lock(file: File) -> None:
     assert len(kept) > 20
 
 
+def functions_of(thread: int) -> set[str]:
+    """The names of all that a thread is in the midst of."""
+    return {frame.f_code.co_name for frame, _ in traceback.walk_stack(sys._current_frames()[thread])}
+
+
 def test_a_signal_while_the_database_is_locked(file: File) -> None:
     """Where a program really waits."""
     file.ask(Join())
@@ -264,12 +272,16 @@ def test_a_signal_while_the_database_is_locked(file: File) -> None:
     main = threading.main_thread().ident
     assert main is not None
 
+    def interrupt_when_it_waits() -> None:
+        assert eventually(lambda: "_insist" in functions_of(main))
+        signal.pthread_kill(main, signal.SIGUSR1)
+
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
-        threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGUSR1)).start()
+        threading.Thread(target=interrupt_when_it_waits).start()
         with pytest.raises(KeyboardInterrupt):
             file.acquire()
     finally:

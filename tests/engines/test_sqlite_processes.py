@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -19,10 +20,14 @@ import quorumlock
 from quorumlock import AcquireTimeout, Jitter
 from quorumlock.core.requests import Acquire, Look, Release
 from quorumlock.core.votes import Cause
+from tests.support.forkserver import ForkServer
+from tests.support.waiting import eventually_async
 
-from .test_sqlite import File, Make, file, granted, make, open_files, refused
+from .sqlite_clocks import Forward, forward
+from .test_sqlite import TTL_MS, File, Make, file, granted, make, open_files, refused
 
-__all__ = ["file", "make"]  # fixtures
+__all__ = ["file", "forward", "make"]  # fixtures
+pytestmark = pytest.mark.real_time(1)
 
 BRISK = Jitter(0.002)
 
@@ -37,32 +42,32 @@ def locks(tmp_path: Path) -> Iterator[quorumlock.Locker]:
         yield locks
 
 
-class Process:
-    """A Python of its own, that says one line when it is ready."""
+PRELUDE = "import quorumlock\nfrom quorumlock import Jitter\n"
 
-    def __init__(self, program: str) -> None:
-        command = [sys.executable, "-c", f"import quorumlock\nfrom quorumlock import Jitter\n{program}"]
-        self._popen = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+
+class Process:
+    """A process that runs a program, and says one line when it is ready."""
+
+    def __init__(self, server: ForkServer, program: str) -> None:
+        self._forked = server.start(PRELUDE + program)
+        self.pid = self._forked.pid
 
     def line(self) -> str:
-        assert self._popen.stdout is not None
-        return self._popen.stdout.readline().strip()
+        return self._forked.output.readline().strip()
 
     def go(self) -> None:
-        assert self._popen.stdin is not None
-        self._popen.stdin.write("go\n")
-        self._popen.stdin.flush()
+        self._forked.input.write("go\n")
+        self._forked.input.flush()
 
     def kill(self) -> None:
-        self._popen.kill()
-        assert self._popen.stdout is not None
-        if not self._popen.stdout.closed:
-            self._popen.communicate()
+        self._forked.signal(signal.SIGKILL)
+        self._forked.wait()
+        self._forked.close()
 
     def end(self) -> str:
         """What else it said; fails if it failed."""
-        said, _ = self._popen.communicate(timeout=60)
-        assert self._popen.returncode == 0
+        said = self._forked.output.read()
+        assert self._forked.wait() == 0
         return said
 
 
@@ -70,12 +75,12 @@ Start = Callable[[str], Process]
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start(fork_server: ForkServer) -> Iterator[Start]:
     """Processes that do not outlive the test."""
     started: list[Process] = []
 
     def one(program: str) -> Process:
-        started.append(Process(program))
+        started.append(Process(fork_server, program))
         return started[-1]
 
     yield one
@@ -103,13 +108,13 @@ def counted(counter: Path) -> tuple[int, list[int]]:
     return total, fences[::-1]
 
 
-def test_processes_lose_no_update_and_their_fences_grow(tmp_path: Path, start: Start) -> None:
+def test_processes_lose_no_update_and_their_fences_grow(tmp_path: Path) -> None:
+    """Interpreters of their own, and no forked ones."""
     counter = tmp_path / "counter"
     counter.write_text("0")
-    program = WORK.format(counter=str(counter), turns=60, url=url(tmp_path / "locks.db"))
-    workers = [start(program) for _ in range(4)]
-    for worker in workers:
-        worker.end()
+    program = PRELUDE + WORK.format(counter=str(counter), turns=60, url=url(tmp_path / "locks.db"))
+    workers = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(4)]
+    assert [worker.wait() for worker in workers] == [0] * 4
     total, fences = counted(counter)
     assert total == 240
     assert fences == sorted(set(fences))
@@ -189,8 +194,12 @@ def test_asyncio_runs_on_it_too(tmp_path: Path) -> None:
             waiting = asyncio.create_task(lock.acquire())
             async with await locks.lock("b", keep=False).acquire():
                 await waiting
-            task = asyncio.create_task(lock.acquire())
-            await asyncio.sleep(0.01)
+            task = asyncio.create_task(locks.lock("a", keep=False, fair=True).acquire())
+
+            async def asked() -> bool:
+                return bool((await locks.inspect("a")).waiters)
+
+            assert await eventually_async(asked)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -203,18 +212,20 @@ def test_asyncio_runs_on_it_too(tmp_path: Path) -> None:
 # Killed.
 
 
-def test_what_a_killed_process_held_ends_by_its_ttl(tmp_path: Path, locks: quorumlock.Locker, start: Start) -> None:
+def test_what_a_killed_process_held_ends_by_its_ttl(
+    tmp_path: Path, forward: Forward, locks: quorumlock.Locker, start: Start
+) -> None:
     holder = start(
         f"import time; locks = quorumlock.connect({url(tmp_path / 'locks.db')!r})\n"
-        "print(locks.lock('a', ttl=0.8, keep=False).acquire().fence, flush=True); time.sleep(60)"
+        "print(locks.lock('a', ttl=20, keep=False).acquire().fence, flush=True); time.sleep(60)"
     )
     fence = int(holder.line())
-    started_at = time.perf_counter()
     holder.kill()
     assert locks.lock("a", keep=False).try_acquire() is None
-    lease = locks.lock("a", keep=False).acquire(timeout=2)
+    forward.advance(20)
+    lease = locks.lock("a", keep=False).try_acquire()
+    assert lease is not None
     assert lease.fence == fence + 1
-    assert time.perf_counter() - started_at < 2
     lease.release()
 
 
@@ -231,13 +242,13 @@ def test_a_process_killed_in_a_transaction_hinders_nobody(make: Make, start: Sta
     assert writer.line() == "in it"
     refused(one.acquire("held", "other"), Cause.HELD)
     killer = threading.Timer(0.1, writer.kill)
-    killer.start()
     started_at = time.perf_counter()
+    killer.start()
     try:
         assert granted(one.acquire()) == fence + 1
     finally:
         killer.join()
-    assert 0.05 < time.perf_counter() - started_at < 0.9
+    assert time.perf_counter() - started_at >= 0.1, "it was in it until it was killed"
     assert one.row("held") is not None
 
 
@@ -288,7 +299,7 @@ def test_closing_while_other_threads_lock(tmp_path: Path) -> None:
 
         def work(who: int, file: File = file, stop: threading.Event = stop) -> None:
             for n in itertools.count():
-                granted(file.ask(Acquire(f"name-{who}", f"token-{n}", 1000, 0)))
+                granted(file.ask(Acquire(f"name-{who}", f"token-{n}", TTL_MS, 0)))
                 granted(file.ask(Release(f"name-{who}", f"token-{n}")))
                 if stop.is_set():
                     return
@@ -320,10 +331,10 @@ def test_an_engine_that_nobody_closed_does_no_harm(tmp_path: Path, make: Make, s
 
 def test_waiting_is_polling_and_ends_soon_after_a_release(locks: quorumlock.Locker) -> None:
     lease = locks.lock("a", keep=False).acquire()
-    threading.Timer(0.05, lease.release).start()
     started_at = time.perf_counter()
-    locks.lock("a", keep=False).acquire(timeout=5).release()
-    assert 0.04 < time.perf_counter() - started_at < 0.5
+    threading.Timer(0.05, lease.release).start()
+    locks.lock("a", keep=False).acquire(timeout=20).release()
+    assert time.perf_counter() - started_at >= 0.05
     locks.lock("a", keep=False).acquire()
     with pytest.raises(AcquireTimeout, match="this process has it"):
         locks.lock("a", keep=False).acquire(timeout=0.03)

@@ -8,16 +8,17 @@ import time
 import pytest
 
 from quorumlock import EngineError, EngineTimeout
-from quorumlock.clocks import boot_time
 from quorumlock.core.requests import Acquire, Join, Leave, Release, Ticket
 from quorumlock.core.votes import Answer, Cause, Vote
 from quorumlock.engines.sqlite import pruning, schema, tickets
 
+from .sqlite_clocks import Clock, clock
 from .test_sqlite import TTL_MS, File, Make, file, granted, make, refused
 from .test_sqlite_time import Reboot, reboot
 
-__all__ = ["file", "make", "reboot"]  # fixtures
+__all__ = ["clock", "file", "make", "reboot"]  # fixtures
 
+pytestmark = pytest.mark.real_time(1)
 LONG = 30_000
 
 
@@ -41,9 +42,9 @@ def queue(file: File, name: str = "a") -> list[str]:
     return [id_ for (id_,) in file.sql("SELECT ticket FROM tickets WHERE name = ? ORDER BY order_us, ticket", name)]
 
 
-def lasts_ms(file: File) -> int:
+def lasts_ms(file: File, clock: Clock) -> int:
     ((expires_ms,),) = file.sql("SELECT expires_ms FROM tickets")
-    return int(expires_ms - boot_time() * 1000)
+    return int(expires_ms - clock.ms)
 
 
 # Whose turn it is.
@@ -156,8 +157,8 @@ def test_a_ticket_that_cannot_be_taken_away_hides_no_other_trouble(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is taken away by whoever gives up, or is cancelled: that is what is to be told."""
-    monkeypatch.setattr("quorumlock.engines.sqlite.engine.PATIENCE", 0.3)
-    one = make()
+    monkeypatch.setattr("quorumlock.engines.sqlite.engine.PATIENCE", 0.1)
+    one = make(node_timeout=0.001)
     one.acquire()
     ask(one, ticket(100))
     writer = sqlite3.connect(one.path, isolation_level=None)
@@ -172,19 +173,12 @@ def test_a_ticket_that_cannot_be_taken_away_hides_no_other_trouble(
     assert queue(one) == []
 
 
-def test_a_lease_that_is_over_is_the_heads(file: File) -> None:
+def test_a_lease_that_is_over_is_the_heads(file: File, clock: Clock) -> None:
     file.acquire(ttl_ms=30)
     assert place(ask(file, ticket(100))) == 0
-    while left_ms(file) > 0:
-        time.sleep(0.005)
+    clock.advance(30)
     assert place(ask(file, ticket(200))) == 1
     granted(ask(file, ticket(100)))
-
-
-def left_ms(file: File) -> int:
-    row = file.row()
-    assert row is not None
-    return int(row[2] - boot_time() * 1000 + 1)
 
 
 # What it costs.
@@ -217,22 +211,22 @@ def test_a_plain_request_does_not_look_at_the_queue(file: File) -> None:
     assert [statement.split()[0] for statement in acquire] == begun
 
 
-def test_to_ask_again_is_to_read_and_a_ticket_is_written_before_it_is_old(make: Make) -> None:
+def test_to_ask_again_is_to_read_and_a_ticket_is_written_before_it_is_old(make: Make, clock: Clock) -> None:
     one, other = make(), make()
     one.acquire()
     ask(other, ticket(100))
-    assert 1500 < lasts_ms(one) <= 2001, "whatever the patience: the bound that is promised"
+    assert lasts_ms(one, clock) == 2000, "whatever the patience: the bound that is promised"
     writer = sqlite3.connect(one.path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
     started_at = time.perf_counter()
     assert place(ask(other, ticket(100))) == 0
     assert place(ask(other, None)) == 1
-    assert time.perf_counter() - started_at < 0.5
+    assert time.perf_counter() - started_at < 2.0
     writer.close()
-    one.sql("UPDATE tickets SET expires_ms = expires_ms - 600")
-    assert lasts_ms(one) <= 1400
+    clock.advance(600)
+    assert lasts_ms(one, clock) == 1400
     ask(other, ticket(100))
-    assert lasts_ms(one) > 1500
+    assert lasts_ms(one, clock) == 2000
 
 
 def test_who_likes_to_ask_seldom_is_told_to_keep_its_ticket_good(file: File) -> None:
@@ -248,12 +242,14 @@ def test_who_likes_to_ask_seldom_is_told_to_keep_its_ticket_good(file: File) -> 
 # Who is not there any more.
 
 
-def test_a_ticket_that_is_not_shown_is_passed_over_and_has_its_place_again_when_it_is(make: Make) -> None:
+def test_a_ticket_that_is_not_shown_is_passed_over_and_has_its_place_again_when_it_is(
+    make: Make, clock: Clock
+) -> None:
     one, other = make(), make()
     one.acquire()
     ask(one, ticket(100))
     ask(one, ticket(200, patience_ms=20))
-    time.sleep(0.025)
+    clock.advance(20)
     assert place(ask(other, ticket(300))) == 1
     one.sql("UPDATE tickets SET expires_ms = 5 WHERE ticket = ':id-100'")
     assert place(ask(other, ticket(300))) == 0

@@ -6,13 +6,13 @@ from quorumlock.clocks import boot_time
 from quorumlock.core.requests import Acquire, Break, Downgrade, Extend, Heal, Leave, Look, Release, Ticket
 from quorumlock.core.votes import Answer, Cause
 from quorumlock.engines.sqlite.boot import this_boot
-from tests.support.waiting import eventually
 
+from .sqlite_clocks import Clock, clock
 from .test_sqlite import TTL_MS, File, Make, file, granted, kept, make, refused
 from .test_sqlite_queue import place, queue, statements, ticket
 from .test_sqlite_time import Reboot, reboot
 
-__all__ = ["file", "make", "reboot"]  # fixtures
+__all__ = ["clock", "file", "make", "reboot"]  # fixtures
 
 
 def read(
@@ -100,10 +100,10 @@ def test_a_request_that_is_sent_again_is_granted_again_and_once(file: File) -> N
     assert rows(file) == ["r:one"]
 
 
-def test_each_has_its_own_time(file: File) -> None:
+def test_each_has_its_own_time(file: File, clock: Clock) -> None:
     granted(read(file, "r:short", 30))
     granted(read(file, "r:long"))
-    assert eventually(lambda: file.sql("SELECT min(expires_ms) FROM readers")[0][0] <= boot_time() * 1000)
+    clock.advance(30)
     refused(file.ask(Extend((kept(token="r:short"),))), Cause.ABSENT)
     refused(file.acquire(), Cause.HELD)
     file.sql("UPDATE readers SET expires_ms = 5")

@@ -11,20 +11,25 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 import quorumlock
 from quorumlock import EngineError, EngineTimeout
-from quorumlock.core.requests import Extend, Join, Look
+from quorumlock.core.requests import Acquire, Extend, Join, Look
 from quorumlock.core.votes import Cause
+from quorumlock.engines.sqlite import engine
 from tests.support.processes import in_child
 
 from .test_sqlite import File, Make, file, granted, kept, make, open_files, refused
 
 __all__ = ["file", "make"]  # fixtures
 
+pytestmark = pytest.mark.real_time(1)
 CLONE_NEWNS = 0x00020000
+QUICK = 0.01
 
 
 def as_nobody(task: Callable[[], None]) -> None:
@@ -45,7 +50,8 @@ def as_nobody(task: Callable[[], None]) -> None:
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorumlock.engines.sqlite.engine.PATIENCE", 1.0)
+    """With a `node_timeout` of `QUICK`, or it is longer."""
+    monkeypatch.setattr("quorumlock.engines.sqlite.engine.PATIENCE", 0.2)
 
 
 @pytest.fixture
@@ -57,13 +63,13 @@ def writer(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def test_a_database_that_stays_locked_is_a_timeout_that_says_so(make: Make, writer: sqlite3.Connection) -> None:
-    one = make()
+    one = make(node_timeout=QUICK)
     one.acquire("held")
     writer.execute("BEGIN IMMEDIATE")
     started_at = time.perf_counter()
     with pytest.raises(EngineTimeout, match="the database is locked by another process") as error:
         one.acquire()
-    assert 1 <= time.perf_counter() - started_at < 1.9
+    assert 0.2 <= time.perf_counter() - started_at < 4
     assert str(one.path) in str(error.value)
     assert error.value.node == str(one.path)
     writer.execute("ROLLBACK")
@@ -76,7 +82,7 @@ def test_a_database_that_is_locked_while_it_is_opened(make: Make, writer: sqlite
     first.engine.close()
     writer.execute("PRAGMA locking_mode = EXCLUSIVE")
     writer.execute("DELETE FROM leases WHERE name = 'x'")
-    one = make()
+    one = make(node_timeout=QUICK)
     before = open_files(one.path)
     with pytest.raises(EngineTimeout, match="locked by another process"):
         one.ask(Join())
@@ -90,20 +96,20 @@ def test_the_caller_waits_once_for_a_locked_database(make: Make, writer: sqlite3
     """Nothing was executed, so nothing is undone, which would have to wait again."""
     one = make()
     one.acquire("held")
-    with quorumlock.connect(f"sqlite:///{one.path}") as locks:
+    with quorumlock.connect(f"sqlite:///{one.path}", node_timeout=QUICK) as locks:
         assert not locks.lock("a", keep=False).locked()
         writer.execute("BEGIN IMMEDIATE")
-        started_at = time.perf_counter()
-        with pytest.raises(EngineTimeout):
+        asked: Any = locks.engine
+        with patch.object(asked, "perform", wraps=asked.perform) as perform, pytest.raises(EngineTimeout):
             locks.lock("a", keep=False).try_acquire()
-        assert time.perf_counter() - started_at < 1.9
+        assert [type(call.args[0].requests[0]) for call in perform.call_args_list] == [Acquire]
         assert locks.lock("held", keep=False).try_acquire() is None
         writer.execute("ROLLBACK")
         locks.lock("a", keep=False).acquire().release()
 
 
 def test_patience_grows_with_node_timeout(make: Make) -> None:
-    assert make(node_timeout=0.001).engine._patience == 1.0
+    assert make(node_timeout=0.001).engine._patience == 0.2
     assert make(node_timeout=0.2).engine._patience == 4.0
 
 
@@ -113,9 +119,10 @@ def test_patience_is_that_of_sqlite_itself_but_for_renewals(
     monkeypatch.undo()
     one = make()
     one.acquire()
-    assert one.engine._patience == 5.0
+    assert (one.engine._patience, engine.RENEWAL_PATIENCE) == (5.0, 1.0)
+    monkeypatch.setattr(engine, "RENEWAL_PATIENCE", 0.2)
     writer.execute("BEGIN IMMEDIATE")
-    with pytest.raises(EngineTimeout, match="for more than 1 s"):
+    with pytest.raises(EngineTimeout, match=r"for more than 0\.2 s"):
         one.ask(Extend((kept(),)))
 
 

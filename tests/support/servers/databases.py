@@ -8,7 +8,7 @@ import signal
 import subprocess
 from contextlib import closing
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tests.support.servers import base as served
 from tests.support.servers.base import READY_WITHIN, Served
@@ -24,6 +24,8 @@ class Database(Served):
     """One server process, with its data."""
 
     PROGRAMS: tuple[str, ...]
+    FIRST: str
+    """The database that `url` names."""
 
     @classmethod
     def missing(cls) -> list[str]:
@@ -39,6 +41,23 @@ class Database(Served):
     def prepare(self) -> list[str]:
         """The command that makes the data."""
         raise NotImplementedError
+
+    @property
+    def url(self) -> str:
+        return self.url_of(self.FIRST)
+
+    def url_of(self, database: str) -> str:
+        """The URL of a database on this server, for the user who may do everything."""
+        raise NotImplementedError
+
+    def execute(self, statement: str) -> None:
+        """Runs a statement that concerns the whole server."""
+        raise NotImplementedError
+
+    def create_database(self, name: str, options: str = "") -> str:
+        """Makes an empty database and returns its URL."""
+        self.execute(f"CREATE DATABASE {name} {options}")
+        return self.url_of(name)
 
     def start(self, *, wait: bool = True) -> Self:
         """Makes the data, unless it is there, and serves it."""
@@ -66,6 +85,7 @@ class PostgreSQL(Database):
     """Its own postmaster; `STOP` is an immediate shutdown, which ends its children with it."""
 
     PROGRAMS = ("postgres", "initdb")
+    FIRST = "postgres"
     USER = "postgres"
     STOP = signal.SIGQUIT
 
@@ -88,9 +108,14 @@ class PostgreSQL(Database):
         given = (f"--{name}={value}" for name, value in settings.items())
         return ["postgres", "-D", str(self.data), *given]
 
-    @property
-    def url(self) -> str:
-        return f"postgresql://test@127.0.0.1:{self.port}/postgres"
+    def url_of(self, database: str) -> str:
+        return f"postgresql://test@127.0.0.1:{self.port}/{database}"
+
+    def execute(self, statement: str) -> None:
+        import psycopg
+
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(statement.encode())
 
     def home(self) -> str:
         import psycopg
@@ -105,6 +130,7 @@ class MariaDB(Database):
     """Anybody on loopback may do anything, unless there are `grants`."""
 
     PROGRAMS = ("mariadbd", "mariadb-install-db")
+    FIRST = "test"
     USER = "mysql"
 
     def prepare(self) -> list[str]:
@@ -125,18 +151,21 @@ class MariaDB(Database):
             }  # fmt: skip
         return ["mariadbd", "--no-defaults", *(f"--{name}={value}" for name, value in options.items())]
 
-    @property
-    def url(self) -> str:
-        return f"mysql://root@127.0.0.1:{self.port}/test?ssl_disabled=true"
+    def url_of(self, database: str) -> str:
+        return f"mysql://root@127.0.0.1:{self.port}/{database}?ssl_disabled=true"
 
-    def home(self) -> str:
+    def _connect(self, **options: Any) -> Any:
+        """A connection to the server, and to none of its databases."""
         import pymysql  # type: ignore[import-untyped]
 
-        options = {"host": "127.0.0.1", "port": self.port, "user": "root"}
-        with (
-            closing(pymysql.connect(**options, ssl_disabled=True, connect_timeout=2)) as connection,
-            connection.cursor() as cursor,
-        ):
+        return pymysql.connect(host="127.0.0.1", port=self.port, user="root", ssl_disabled=True, **options)
+
+    def execute(self, statement: str) -> None:
+        with closing(self._connect(autocommit=True)) as connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    def home(self) -> str:
+        with closing(self._connect(connect_timeout=2)) as connection, connection.cursor() as cursor:
             cursor.execute("SELECT @@datadir")
             return str(cursor.fetchone()[0])
 
