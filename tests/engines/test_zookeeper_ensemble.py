@@ -13,8 +13,7 @@ from tests.support.servers.zookeeper import Ensemble
 from .failover import SECONDS, Judge, endure
 from .zookeeper_tools import needs_zookeeper, new_root
 
-pytestmark = [*needs_zookeeper(), pytest.mark.real_time(0.4)]
-"""Leases are valid for two seconds, and sessions for four."""
+pytestmark = needs_zookeeper()
 
 
 @pytest.fixture(scope="module")
