@@ -6,9 +6,10 @@ import pytest
 
 from tests.support.forkserver import ForkServer
 
+from .etcd_fixtures import etcd_server
 from .sql_servers import poor, shared_place
 
-__all__ = ["poor", "shared_place"]
+__all__ = ["etcd_server", "poor", "shared_place"]
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -15,25 +17,30 @@ from quorumlock.engines.etcd.talk import Post, Reply
 from tests.support.proxy import Proxy
 from tests.support.servers import etcd as etcd_servers
 from tests.support.servers.etcd import EtcdServer, b64
+from tests.support.waiting import eventually
+
+TOLD_WITHIN = 20.0
+"""A waiter that is not told finds out by itself after a minute at the earliest."""
 
 Connect = Callable[..., Locker]
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[EtcdServer]:
+@pytest.fixture(scope="session")
+def etcd_server() -> Iterator[EtcdServer]:
+    """One for all files, so it belongs to conftest.py."""
     etcd_servers.needed()
     with EtcdServer() as server:
         yield server
 
 
 @pytest.fixture
-def server(shared: EtcdServer) -> EtcdServer:
-    """One that is up, and empty."""
-    shared.resume()
-    if not shared.healthy():
-        shared.restart()
-    shared.empty()
-    return shared
+def server(etcd_server: EtcdServer) -> EtcdServer:
+    """One that is up, and empty. Tests may kill and pause it."""
+    etcd_server.resume()
+    if not etcd_server.healthy():
+        etcd_server.restart()
+    etcd_server.empty()
+    return etcd_server
 
 
 @pytest.fixture
@@ -77,6 +84,28 @@ def holds(server: EtcdServer) -> list[bytes]:
 
 def leases(server: EtcdServer) -> set[str]:
     return {one["ID"] for one in server.ask("/v3/lease/leases", {}).get("leases", [])}
+
+
+@contextmanager
+def released_when(condition: Callable[[], object], lease: quorumlock.Lease) -> Iterator[None]:
+    """Another thread gives a lease back as soon as a condition holds."""
+
+    def release() -> None:
+        if eventually(condition):
+            lease.release()
+
+    thread = threading.Thread(target=release)
+    thread.start()
+    yield
+    thread.join()
+
+
+def acquire_when_told(lock: quorumlock.Lock) -> quorumlock.Lease:
+    """Long before it would find out by itself that the lock is free. The holder's ttl is 60 s."""
+    started_at = time.monotonic()
+    lease = lock.acquire(timeout=60)
+    assert time.monotonic() - started_at < TOLD_WITHIN, "it was not told, and found out by itself in the end"
+    return lease
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import threading
 import time
 
@@ -20,9 +21,11 @@ from tests.cli.tools import quorumlock as command
 from tests.support.processes import in_child
 from tests.support.proxy import Proxy
 from tests.support.servers.etcd import EtcdServer, b64
+from tests.support.waiting import eventually
 
 from .etcd_fixtures import (
     Connect,
+    acquire_when_told,
     connect,
     connect_async,
     holds,
@@ -30,14 +33,14 @@ from .etcd_fixtures import (
     leases,
     listening_in,
     proxy,
+    released_when,
     server,
-    shared,
     through,
 )
 
-__all__ = ["connect", "proxy", "server", "shared"]  # fixtures
+__all__ = ["connect", "proxy", "server"]  # fixtures
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 
 
 def test_it_is_a_store_for_threads_and_loops_that_announces(connect: Connect) -> None:
@@ -180,7 +183,7 @@ def test_leases_are_used_again(server: EtcdServer, connect: Connect, monkeypatch
     with listening_in(monkeypatch) as asked:
         for index in range(10):
             locks.lock(f"b{index}").acquire(timeout=1).release()
-    assert leases(server) == before
+    assert leases(server) <= before, "one was granted; others that were left may end meanwhile"
     assert asked == ["lease/keepalive", "kv/txn", "kv/txn"] * 10
 
 
@@ -201,9 +204,9 @@ def test_what_was_never_released_is_forgotten(server: EtcdServer, connect: Conne
 def test_a_longer_ttl_is_hung_on_a_longer_lease(server: EtcdServer, connect: Connect) -> None:
     locks = connect()
     for lease in (
-        locks.lock("a", ttl=2, keep=False).acquire(timeout=1),
-        locks.read_write("r").read(ttl=2, keep=False).acquire(timeout=1),
-        locks.multi(["x", "y"], ttl=2, keep=False).acquire(timeout=1),
+        locks.lock("a", ttl=5, keep=False).acquire(timeout=1),
+        locks.read_write("r").read(ttl=5, keep=False).acquire(timeout=1),
+        locks.multi(["x", "y"], ttl=5, keep=False).acquire(timeout=1),
     ):
         lease.extend(30)
         assert lease.remaining() > 25
@@ -303,19 +306,22 @@ def test_a_forked_child_owns_nothing_of_its_parents(connect: Connect, proxy: Pro
 def test_a_waiter_in_a_forked_child_is_told(connect: Connect) -> None:
     """The parent's ears are not the child's."""
     locks, others = connect(retry=quorumlock.Jitter(3600)), connect()
-    first = others.lock("a", ttl=20).acquire(timeout=1)
+    first = others.lock("a", ttl=60).acquire(timeout=1)
     with pytest.raises(quorumlock.AcquireTimeout):
         locks.lock("a").acquire(timeout=0.2)
+    reading, writing = os.pipe()
 
     def child() -> None:
-        started_at = time.monotonic()
-        locks.lock("a").acquire(timeout=10).release()
-        assert time.monotonic() - started_at < 5, "it was not told, and found out by itself in the end"
+        os.write(writing, b"!")
+        acquire_when_told(locks.lock("a")).release()
 
-    timer = threading.Timer(0.5, first.release)
-    timer.start()
-    in_child(child)
-    timer.join()
+    def waits() -> bool:
+        return bool(os.read(reading, 1)) and eventually(lambda: others.inspect("a").waiters)
+
+    with released_when(waits, first):
+        in_child(child)
+    os.close(reading)
+    os.close(writing)
 
 
 def test_one_locker_on_several_loops(server: EtcdServer) -> None:
@@ -342,17 +348,14 @@ def test_one_locker_on_several_loops(server: EtcdServer) -> None:
 
 def test_a_thread_that_waits_may_have_a_loop(connect: Connect) -> None:
     """As in a notebook: the loop stands still meanwhile, and could tell it nothing."""
-    locks = connect(retry=quorumlock.Jitter(3600))
-    timer = threading.Timer(0.3, connect().lock("a", ttl=20).acquire(timeout=1).release)
+    locks, others = connect(retry=quorumlock.Jitter(3600)), connect()
+    lease = others.lock("a", ttl=60).acquire(timeout=1)
 
-    async def main() -> float:
-        timer.start()
-        started_at = time.monotonic()
-        locks.lock("a").acquire(timeout=10).release()
-        return time.monotonic() - started_at
+    async def main() -> None:
+        acquire_when_told(locks.lock("a")).release()
 
-    assert asyncio.run(main()) < 5
-    timer.join()
+    with released_when(lambda: others.inspect("a").waiters, lease):
+        asyncio.run(main())
 
 
 def test_a_cell_keeps_its_lease(server: EtcdServer, connect: Connect) -> None:
@@ -361,4 +364,4 @@ def test_a_cell_keeps_its_lease(server: EtcdServer, connect: Connect) -> None:
     before = leases(server)
     for value in range(5):
         version = cell.set(value, version)
-    assert leases(server) == before
+    assert leases(server) <= before

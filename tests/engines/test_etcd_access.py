@@ -18,11 +18,11 @@ from quorumlock.lab.servers import free_port
 from tests.support.servers import etcd as etcd_servers
 from tests.support.servers.etcd import EtcdServer, b64
 
-from .etcd_fixtures import Connect, connect, server, shared
+from .etcd_fixtures import Connect, acquire_when_told, connect, released_when, server
 
-__all__ = ["connect", "server", "shared"]  # fixtures
+__all__ = ["connect", "server"]  # fixtures
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 
 
 def test_hosts_that_cannot_be_reached_are_named(connect: Connect) -> None:
@@ -95,13 +95,8 @@ def test_least_privileges_are_enough_for_everything(closed: EtcdServer, connect:
             lease.extend()
             assert locks.list() != []
             assert locks.inspect(next(iter(lease.fences))).state in ("held", "shared")
-    lease = others.lock("a").acquire(timeout=1)
-    timer = threading.Timer(0.3, lease.release)
-    timer.start()
-    started_at = time.monotonic()
-    with locks.lock("a"):  # which waits, and is told
-        assert time.monotonic() - started_at < 5
-        timer.join()
+    lease = others.lock("a", ttl=60).acquire(timeout=1)
+    with released_when(lambda: others.inspect("a").waiters, lease), acquire_when_told(locks.lock("a")):
         others.break_("a")
     assert locks.cell("c").set(1, 0) > 0
     assert locks.nodes()[0].state == "ready"
@@ -117,7 +112,7 @@ def test_a_token_that_is_over_is_made_anew(closed: EtcdServer, connect: Connect)
 def test_a_stream_whose_token_is_over_is_opened_again(closed: EtcdServer, connect: Connect) -> None:
     url = f"etcd://zoe:of-zoe@{closed.label}"
     locks, others = connect(url, retry=Jitter(3600)), connect(url)
-    lease = others.lock("a", ttl=20).acquire(timeout=1)
+    lease = others.lock("a", ttl=60).acquire(timeout=1)
     watch = Ear.watch
     late: list[Watched] = []
 
@@ -129,12 +124,8 @@ def test_a_stream_whose_token_is_over_is_opened_again(closed: EtcdServer, connec
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Ear, "watch", too_late)
-        timer = threading.Timer(0.5, lease.release)
-        timer.start()
-        started_at = time.monotonic()
-        locks.lock("a", ttl=20).acquire(timeout=10).release()
-        assert time.monotonic() - started_at < 5
-    timer.join()
+        with released_when(lambda: late, lease):
+            acquire_when_told(locks.lock("a", ttl=20)).release()
 
 
 @pytest.mark.parametrize(

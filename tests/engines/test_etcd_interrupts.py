@@ -9,11 +9,11 @@ import pytest
 from tests.hazards.striking import Strike
 from tests.support.servers.etcd import EtcdServer
 
-from .etcd_fixtures import Connect, connect, holds, server, shared
+from .etcd_fixtures import Connect, connect, holds, server
 
-__all__ = ["connect", "server", "shared"]  # fixtures
+__all__ = ["connect", "server"]  # fixtures
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 
 EVERY = 5
 """One in so many places: there are hundreds."""

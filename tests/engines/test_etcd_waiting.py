@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
 import pytest
 
@@ -11,11 +12,11 @@ from quorumlock.engines.etcd.ear import STREAMS_MOST
 from tests.support.servers.etcd import EtcdServer
 from tests.support.waiting import eventually_async
 
-from .etcd_fixtures import connect_async, keys, server, shared
+from .etcd_fixtures import connect_async, keys, server
 
-__all__ = ["server", "shared"]  # fixtures
+__all__ = ["server"]  # fixtures
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 
 MANY = 25
 
@@ -23,6 +24,11 @@ MANY = 25
 def streams(locks: AsyncLocker) -> int:
     (ear,) = locks.engine._ears.values()
     return len(ear._streams)
+
+
+def listens(locks: AsyncLocker) -> bool:
+    """Whoever waits there has asked, and hears of what is in its way: it asks no more."""
+    return any(stream.open.is_set() for ear in locks.engine._ears.values() for stream in ear._streams)
 
 
 def test_many_waiters_share_a_few_streams(server: EtcdServer) -> None:
@@ -44,7 +50,7 @@ def test_many_waiters_share_a_few_streams(server: EtcdServer) -> None:
             assert streams(locks) <= STREAMS_MOST + 1
             for lease in leases:
                 await lease.release()
-            for lease in await asyncio.wait_for(asyncio.gather(*waiters), 10):
+            for lease in await asyncio.wait_for(asyncio.gather(*waiters), 20):
                 await lease.release()
 
     asyncio.run(main())
@@ -61,18 +67,21 @@ def test_whoever_freed_a_lock_wakes_one_and_not_all(server: EtcdServer) -> None:
             waiters = []
             for place, locks in enumerate(lockers, 1):
                 waiters.append(asyncio.create_task(locks.lock("a", ttl=30, fair=True).acquire(timeout=30)))
-                while len((await holder.inspect("a")).waiters) < place:
-                    pass
-            await asyncio.sleep(0.1)
+
+                async def stands(place: int = place) -> bool:
+                    return len((await holder.inspect("a")).waiters) == place
+
+                assert await eventually_async(stands)
+            assert await eventually_async(lambda: all(map(listens, lockers)))
             for place, locks in enumerate(lockers):
                 locks.engine._answers = {kind: noted(place, one) for kind, one in locks.engine._answers.items()}
+            for place, waiter in enumerate(waiters):
+                await lease.release()
+                lease = await asyncio.wait_for(waiter, 20)
+                behind = min(place + 1, len(waiters) - 1)
+                assert await eventually_async(functools.partial(asked.__contains__, behind))
+                assert set(asked) <= set(range(place + 2)), "somebody behind the next was woken"
             await lease.release()
-            first = await asyncio.wait_for(waiters[0], 5)
-            await asyncio.sleep(0.3)
-            assert set(asked) == {0, 1}
-            await first.release()
-            for waiter in waiters[1:]:
-                await (await asyncio.wait_for(waiter, 5)).release()
             for locks in lockers:
                 await locks.aclose()
 

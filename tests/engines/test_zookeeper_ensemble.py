@@ -1,131 +1,51 @@
-"""Three ZooKeeper servers, whose leader is killed again and again under load.
-
-Judged: no two valid leases at a time, fences that grow, and a guarded counter that lost nothing.
-`QUORUMLOCK_FAILOVER_SECONDS` says for how long; 20 s unless it does.
-"""
+"""Three ZooKeeper servers: a majority is needed and enough; and leaders that are killed under load."""
 
 from __future__ import annotations
 
-import functools
-import itertools
-import os
-import threading
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import quorumlock
-from quorumlock import LeaseError, NotAcquired, StaleFence
-from quorumlock.clocks import boot_time
-from quorumlock.guards import FileGuard
 from tests.support.servers.zookeeper import Ensemble
-from tests.support.waiting import eventually
 
-from .zookeeper_tools import needs_zookeeper
+from .failover import SECONDS, Judge, endure
+from .zookeeper_tools import needs_zookeeper, new_root
 
 pytestmark = needs_zookeeper()
 
-SECONDS = float(os.environ.get("QUORUMLOCK_FAILOVER_SECONDS", "20"))
-WORKERS = 4
-EVERY = 4.0
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Ensemble]:
+    with Ensemble() as ensemble:
+        yield ensemble
 
 
-class Log:
-    """From when to when leases were valid, and what they wrote."""
-
-    def __init__(self, counter: Path) -> None:
-        self.guard = FileGuard(counter)
-        self.counter = counter
-        self.mutex = threading.Lock()
-        self.spans: list[tuple[int, float, float]] = []
-        self.written = 0
-        self.refused = 0
-        self.failed = 0
-        self.stop = threading.Event()
-
-    def has_written(self, count: int) -> bool:
-        return self.written >= count
-
-
-def work(url: str, log: Log) -> None:
-    with quorumlock.connect(url, node_timeout=0.2, patience=10) as locks:
-        while not log.stop.is_set():
-            try:
-                lease = locks.lock("counter", ttl=1.0).acquire(timeout=10)
-            except NotAcquired:
-                log.failed += 1
-                continue
-            began = boot_time()
-            try:
-                until_ = began
-                log.guard.enter(lease)
-                value = int(log.counter.read_text() or "0")
-                for _ in range(3):
-                    time.sleep(0.003)
-                    remaining = lease.remaining()
-                    if remaining <= 0:
-                        break
-                    until_ = boot_time()
-                log.guard.write(lease, str(value + 1))
-                with log.mutex:
-                    log.written += 1
-                    log.spans.append((lease.fence, began, until_))
-            except StaleFence:
-                log.refused += 1
-            except LeaseError:
-                log.refused += 1
-            finally:
-                lease.release()
+@pytest.fixture
+def ensemble(started: Ensemble) -> Ensemble:
+    """All of them up."""
+    for server in started.servers:
+        if not server.mode():
+            server.restart()
+    return started
 
 
 @pytest.mark.timeout(SECONDS + 120)
-def test_failover_of_a_leader_that_is_killed_again_and_again(tmp_path: Path) -> None:
-    counter = tmp_path / "counter"
-    counter.write_text("0")
-    log = Log(counter)
-    with Ensemble() as ensemble:
-        url = f"{ensemble.url}/failover?session_timeout=4"
-        threads = [threading.Thread(target=work, args=(url, log)) for _ in range(WORKERS)]
-        for thread in threads:
-            thread.start()
-        end, kills = time.monotonic() + SECONDS, 0
-        while time.monotonic() < end - EVERY or kills < 2:
-            time.sleep(EVERY / 2)
-            if (leader := ensemble.leader()) is None:
-                continue
-            before = log.written
-            leader.kill()
-            kills += 1
-            leader.start(wait=False)
-            assert eventually(functools.partial(log.has_written, before + 1), 30)
-            assert eventually(lambda: ensemble.leader() is not None, 30)
-            leader.wait_until_ready()
-            time.sleep(EVERY / 2)
-        log.stop.set()
-        for thread in threads:
-            thread.join(30)
-            assert not thread.is_alive()
-    assert log.written > 20
-    assert int(counter.read_text()) == log.written, "an update was lost"
-    spans = sorted(log.spans, key=lambda span: span[1])
-    for (fence, _, over), (following, began, _) in itertools.pairwise(spans):
-        assert fence < following, "fences do not grow"
-        assert over <= began, "two valid leases at a time"
-    print(f"zookeeper: {log.written} updates, {kills} leaders killed, {log.refused} refused or lost")
+def test_failover_of_a_leader_that_is_killed_again_and_again(ensemble: Ensemble, tmp_path: Path) -> None:
+    """No overlap of valid leases, fences that grow, and no update lost at a guard."""
+    endure(ensemble, Judge(tmp_path), "/failover?session_timeout=4")
 
 
-def test_a_majority_is_needed_and_enough() -> None:
-    with (
-        Ensemble() as ensemble,
-        quorumlock.connect(f"{ensemble.url}?session_timeout=4", node_timeout=0.2, patience=15) as locks,
-    ):
-        lease = locks.lock("a", ttl=1, keep=False).acquire()
+def test_a_majority_is_needed_and_enough(ensemble: Ensemble) -> None:
+    url = f"{ensemble.url}{new_root()}"
+    with quorumlock.connect(url, node_timeout=0.2, patience=15) as locks:
+        lease = locks.lock("a", ttl=9, keep=False).acquire()
         ensemble.servers[0].kill()
-        with locks.lock("b", ttl=1).acquire() as other:
+        with locks.lock("b", ttl=9).acquire(timeout=20) as other:
             assert other.fence > lease.fence
         (state,) = locks.nodes()
         assert state.role in ("leader", "follower")
         ensemble.servers[1].kill()
         with pytest.raises(quorumlock.NoQuorum):
-            locks.lock("b", ttl=1).acquire(timeout=1)
+            locks.lock("b", ttl=9).acquire(timeout=1)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -22,18 +21,22 @@ from tests.support.proxy import Proxy
 from tests.support.servers.zookeeper import ZooKeeper
 from tests.support.waiting import eventually
 
-from .zookeeper_tools import Connect, client_of, connect, end_session, engine_of, needs_zookeeper, new_root, shared
+from .holder import Holder
+from .zookeeper_tools import (
+    Connect,
+    client_of,
+    connect,
+    end_session,
+    engine_of,
+    mortal,
+    needs_zookeeper,
+    new_root,
+    shared,
+)
 
-__all__ = ["connect"]  # fixtures
+__all__ = ["connect", "mortal"]  # fixtures
 
 pytestmark = needs_zookeeper()
-
-
-@pytest.fixture(scope="module")
-def mortal() -> Iterator[ZooKeeper]:
-    """A server that may be killed; it is running when a test begins."""
-    with ZooKeeper() as server:
-        yield server
 
 
 @pytest.fixture
@@ -51,10 +54,10 @@ def through(proxy: Proxy, session: float = 20) -> str:
 
 def test_a_lease_survives_a_restart_of_the_server(connect: Connect, mortal: ZooKeeper) -> None:
     """Its session is in the log; nothing is known while it is down, and validity runs on."""
-    root = new_root()
-    locks = connect(f"{mortal.url}{root}")
-    rival = connect(f"{mortal.url}{root}", node_timeout=0.05, patience=0.3)
-    lease = locks.lock("a", ttl=9).acquire()
+    url = f"{mortal.url}{new_root()}?session_timeout=60"
+    locks = connect(url)
+    rival = connect(url, node_timeout=0.05, patience=0.3)
+    lease = locks.lock("a", ttl=30).acquire()
     mortal.kill()
     assert lease.held, "for as long as its time lasts"
     with pytest.raises(NoQuorum, match=r"127\.0\.0\.1:\d+ cannot be reached \(.*Connection refused"):
@@ -62,7 +65,6 @@ def test_a_lease_survives_a_restart_of_the_server(connect: Connect, mortal: ZooK
     mortal.start()
     assert eventually(lambda: engine_of(locks)._session.connected and engine_of(rival)._session.connected)
     lease.extend()
-    assert lease.held
     assert rival.lock("a").try_acquire() is None
     lease.release()
     with rival.lock("a") as next_:
@@ -74,15 +76,13 @@ def test_a_lease_is_lost_if_the_server_stays_away(connect: Connect, mortal: ZooK
     locks = connect(f"{mortal.url}{root}")
     lease = locks.lock("a", ttl=1).acquire()
     mortal.kill()
-    try:
-        assert lease.lost.wait(3)
-        with pytest.raises(LeaseLost) as lost:
-            lease.check()
-        assert lost.value.reason in (LossReason.UNREACHABLE, LossReason.EXPIRED)
-    finally:
-        mortal.start()
+    assert lease.lost.wait(20)
+    with pytest.raises(LeaseLost) as lost:
+        lease.check()
+    assert lost.value.reason in (LossReason.UNREACHABLE, LossReason.EXPIRED)
+    mortal.start()
     # Its own client is back in its session, and takes away what has no time left.
-    with connect(f"{mortal.url}{root}").lock("a").acquire(timeout=10) as next_:
+    with connect(f"{mortal.url}{root}").lock("a").acquire(timeout=20) as next_:
         assert next_.fence > lease.fence
 
 
@@ -90,36 +90,41 @@ def test_a_server_that_stands_still_is_no_refusal(connect: Connect, mortal: ZooK
     locks = connect(f"{mortal.url}{new_root()}", node_timeout=0.05, patience=0.2)
     locks.lock("a").acquire().release()
     mortal.pause()
-    try:
-        started = time.monotonic()
-        with pytest.raises(NoQuorum, match=r"did not answer in time \(no answer within 0\.5 s\)"):
-            locks.lock("a").acquire()
-        assert time.monotonic() - started < 3
-    finally:
-        mortal.resume()
+    started = time.monotonic()
+    with pytest.raises(NoQuorum, match=r"did not answer in time \(no answer within 0\.5 s\)"):
+        locks.lock("a").acquire()
+    assert time.monotonic() - started < 10, "a lease of its session would have lasted longer"
+    mortal.resume()
     assert eventually(lambda: not locks.inspect("a").holders)
-    with locks.lock("a").acquire(timeout=5):
+    with locks.lock("a").acquire(timeout=20):
         pass
 
 
 def test_waiters_ask_again_when_the_server_is_back(connect: Connect, mortal: ZooKeeper) -> None:
     """What was announced meanwhile is lost."""
-    root = new_root()
+    root = f"{new_root()}?session_timeout=60"
     holder = connect(f"{mortal.url}{root}")
-    waiter = connect(f"{mortal.url}{root}", retry=quorumlock.Jitter(3600), patience=20)
-    lease = holder.lock("a", ttl=9).acquire()
+    waiter = connect(f"{mortal.url}{root}", retry=quorumlock.Jitter(3600), patience=60)
+    lease = holder.lock("a", ttl=30).acquire()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(waiter.lock("a", ttl=9).acquire, timeout=20)
+        waiting = pool.submit(waiter.lock("a", ttl=9).acquire, timeout=60)
         assert eventually(
             lambda: engine_of(waiter)._session.client is not None and client_of(waiter)._child_watchers
         )
         mortal.restart()
         assert eventually(lambda: engine_of(holder)._session.connected)
         lease.release()
-        waiting.result(timeout=4).release()  # long before the holder's time would be over
+        waiting.result(timeout=20).release()  # long before the holder's time would be over
 
 
 # The way.
+
+
+def free_before_its_time(locks: quorumlock.Locker) -> None:
+    """What is asked for does not last until the ttl of what was held, or was granted unheard, is over."""
+    started = time.monotonic()
+    locks.lock("a").acquire(timeout=20).release()
+    assert time.monotonic() - started < 7, "it was left for its ttl"
 
 
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])
@@ -141,10 +146,10 @@ def test_a_lost_answer_is_not_a_lost_lock(connect: Connect, proxy: Proxy, kind: 
                 proxy.lose_next_answer = True
                 with pytest.raises(NoQuorum, match="closed the connection"):
                     await locks.lock("a").acquire()
-                await asyncio.sleep(0.5)
+                await asyncio.to_thread(free_before_its_time, rival)
 
         asyncio.run(main())
-    rival.lock("a").acquire(timeout=3).release()
+    free_before_its_time(rival)
 
 
 def test_a_release_that_is_not_heard_is_said_later(connect: Connect, proxy: Proxy) -> None:
@@ -156,7 +161,7 @@ def test_a_release_that_is_not_heard_is_said_later(connect: Connect, proxy: Prox
     lease.release()
     assert rival.lock("a").try_acquire() is None
     proxy.refusing = False
-    rival.lock("a").acquire(timeout=3).release()
+    free_before_its_time(rival)
 
 
 def test_who_leaves_a_queue_unheard_is_taken_out_later(connect: Connect, proxy: Proxy) -> None:
@@ -172,16 +177,22 @@ def test_who_leaves_a_queue_unheard_is_taken_out_later(connect: Connect, proxy: 
                 waiting.result()
         assert len(rival.inspect("a").waiters) == 1
         proxy.refusing = False
-        assert eventually(lambda: not rival.inspect("a").waiters, 5)
+        assert eventually(lambda: not rival.inspect("a").waiters)
 
 
 def test_a_cut_connection_is_made_again_within_the_session(connect: Connect, proxy: Proxy) -> None:
     locks = connect(through(proxy))
-    lease = locks.lock("a", ttl=3).acquire()
+    lease = locks.lock("a", ttl=9).acquire()
+    session = engine_of(locks)._session
+
+    def connected_again(made: int) -> bool:
+        return len(proxy.lines) > made and session.connected
+
     for _ in range(3):
+        made = len(proxy.lines)
         proxy.cut()
-        time.sleep(0.3)
-    assert lease.held
+        assert eventually(functools.partial(connected_again, made))
+    assert session.epoch == 0
     lease.extend()
     lease.release()
 
@@ -194,7 +205,7 @@ def test_a_locker_closes_although_nobody_can_be_reached(connect: Connect, proxy:
     proxy.cut()
     locks.close()
     assert not session.closed.wait(0.1), "its holder may still count on it"
-    assert session.closed.wait(5)
+    assert session.closed.wait(20)
     assert not lease.held
 
 
@@ -218,7 +229,7 @@ def test_a_host_that_accepts_and_says_nothing_is_left_soon(
     with socket.create_server(("127.0.0.1", 0)) as mute:
         hosts = f"127.0.0.1:{mute.getsockname()[1]},{shared().address}"
         locks = connect(f"zookeeper://{hosts}{new_root()}", node_timeout=0.2)
-        locks.lock("a").acquire(timeout=4).release()
+        locks.lock("a").acquire(timeout=20).release()
 
 
 def test_a_silent_connection_is_no_refusal(connect: Connect, proxy: Proxy) -> None:
@@ -239,7 +250,7 @@ def test_hosts_that_cannot_be_reached_are_named_each(connect: Connect) -> None:
     started = time.monotonic()
     with pytest.raises(NoQuorum) as broken:
         locks.lock("a").acquire()
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 10
     assert f"127.0.0.1:{first}: " in str(broken.value)
     assert f"127.0.0.1:{second}: " in str(broken.value)
     assert "Connection refused" in str(broken.value)
@@ -260,68 +271,26 @@ def test_one_host_of_several_is_enough(connect: Connect) -> None:
 
 # The client.
 
-STOPPED = """
-import sys, time, quorumlock
-locks = quorumlock.connect(sys.argv[1], node_timeout=0.2)
-lease = locks.lock("a", ttl=1.2).acquire()
-print(lease.fence, flush=True)
-sys.stdin.readline()
-try:
-    lease.check()
-    print("holds", flush=True)
-except quorumlock.LeaseLost as lost:
-    print("lost", lost.reason.name, flush=True)
-"""
 
-
-@pytest.fixture
-def program() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    started: list[subprocess.Popen[str]] = []
-
-    def start(source: str, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", source, *arguments]
-        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.kill()
-        one.communicate()
-
-
-def test_a_client_that_was_stopped_knows_before_it_hears_anything(
-    connect: Connect, program: Callable[..., subprocess.Popen[str]]
-) -> None:
+def test_a_client_that_was_stopped_knows_before_it_hears_anything(connect: Connect, mortal: ZooKeeper) -> None:
     """SIGSTOP, past the session. Meanwhile somebody else is granted the lock, and the server is stopped, too: so
     what the woken one says it says by its own clock."""
-    with ZooKeeper() as server:
-        url = f"{server.url}{new_root()}?session_timeout=2"
-        rival = connect(url)
-        sleeper = program(STOPPED, url)
-        assert sleeper.stdout is not None
-        assert sleeper.stdin is not None
-        fence = int(sleeper.stdout.readline())
-        os.kill(sleeper.pid, signal.SIGSTOP)
-        with rival.lock("a", ttl=1.2).acquire(timeout=8) as mine:
-            assert mine.fence > fence
-            server.pause()
-            sleeper.stdin.write("\n")
-            sleeper.stdin.flush()
-            os.kill(sleeper.pid, signal.SIGCONT)
-            assert sleeper.stdout.readline().split()[0] == "lost"
-            server.resume()
+    root = f"{mortal.url}{new_root()}"
+    with Holder(f"{root}?session_timeout=2", ttl=1.2) as holder:
+        os.kill(holder.pid, signal.SIGSTOP)
+        with connect(root).lock("a", ttl=9).acquire(timeout=20) as mine:
+            assert mine.fence > holder.fence
+            mortal.pause()
+            assert holder.woken().startswith("lost")
+            mortal.resume()
 
 
-def test_what_a_killed_client_held_is_free_when_its_session_ends(
-    connect: Connect, program: Callable[..., subprocess.Popen[str]]
-) -> None:
-    url = f"{shared().url}{new_root()}?session_timeout=2"
-    rival = connect(url)
-    holder = program(STOPPED, url)
-    assert holder.stdout is not None
-    fence = int(holder.stdout.readline())
-    holder.kill()
+def test_what_a_killed_client_held_is_free_when_its_session_ends(connect: Connect) -> None:
+    root = f"{shared().url}{new_root()}"
+    rival = connect(root, retry=quorumlock.Jitter(3600))
     started = time.monotonic()
-    with rival.lock("a", ttl=1).acquire(timeout=8) as mine:
-        assert 1.0 < time.monotonic() - started < 4.0, "the session lasts two seconds"
-        assert mine.fence > fence
+    with Holder(f"{root}?session_timeout=2", ttl=1.2) as holder:
+        os.kill(holder.pid, signal.SIGKILL)
+    with rival.lock("a", ttl=9).acquire(timeout=60) as mine:
+        assert 2.0 < time.monotonic() - started < 20, "the session lasts two seconds"
+        assert mine.fence > holder.fence

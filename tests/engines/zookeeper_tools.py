@@ -26,12 +26,13 @@ def needs_zookeeper() -> Any:
     absent = missing()
     if absent and os.environ.get("CI"):
         raise pytest.UsageError(f"CI must not skip: no {', '.join(absent)}")
-    return [pytest.mark.live, pytest.mark.skipif(bool(absent), reason=f"no {', '.join(absent)} here")]
+    skip = pytest.mark.skipif(bool(absent), reason=f"no {', '.join(absent)} here")
+    return [pytest.mark.live, pytest.mark.real_time(0.3), skip]
 
 
 @functools.cache
 def shared() -> ZooKeeper:
-    """For tests that neither kill nor pause it. It ends with this process."""
+    """One for all tests, those that kill or pause it (see `mortal`) included. It ends with this process."""
     import atexit
 
     atexit.register(_stack.close)
@@ -59,6 +60,16 @@ def connect() -> Iterator[Connect]:
     yield new
     for locker in lockers:
         locker.close()
+
+
+@pytest.fixture
+def mortal() -> Iterator[ZooKeeper]:
+    """The shared server, for a test that kills or pauses it."""
+    server = shared()
+    yield server
+    server.resume()
+    if not server.mode():
+        server.restart()
 
 
 @pytest.fixture

@@ -1,18 +1,19 @@
 """A service for the tests' writers: `PUT /chain` carries a chain of fences on, `GET /chain` tells it.
 
-    python -m tests.guards.http_service FOLDER STORE
-
-prints its port, and ends when its standard input does.
+It runs in a forked child of the tests (see `started`): a new interpreter takes half a second to start.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
+import os
 import random
+import signal
 import socket
-import sys
-from collections.abc import AsyncIterator
+import warnings
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import uvicorn
 
 from quorumlock.guards import AsyncRedisGuard, Claim, FencingMiddleware, MemoryFences, RedisFences, SQLFences
 from quorumlock.guards.http import CLAIM, Fences, Receive, Scope, Send
+from tests.support.processes import fork
 
 from .writers import TornError, extended
 
@@ -94,20 +96,40 @@ async def made(store: str, folder: Path) -> tuple[Service, Fences]:
     return service, {"memory": MemoryFences, "check-only": CheckOnly}[store]()
 
 
-async def serve(folder: Path, store: str) -> None:
+async def serve(folder: Path, store: str, listening: socket.socket, ending: int) -> None:
+    """Until a byte can be read from `ending`."""
     service, fences = await made(store, folder)
     app = FencingMiddleware(service, store=fences, resource=lambda scope: "http")
     config = uvicorn.Config(app, log_level="critical", lifespan="off", backlog=200)
     server = uvicorn.Server(config)
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen(200)
-        print(listening.getsockname()[1], flush=True)
-        serving = asyncio.ensure_future(server.serve(sockets=[listening]))
-        await asyncio.to_thread(sys.stdin.read)
-        server.should_exit = True
-        await serving
+    serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+    await asyncio.to_thread(os.read, ending, 1)
+    server.should_exit = True
+    await serving
 
 
-if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2]))
+@contextlib.contextmanager
+def started(folder: Path, store: str) -> Iterator[str]:
+    """A service in a child, and its address; clients may connect at once."""
+    reading, writing = os.pipe()
+    with socket.create_server(("127.0.0.1", 0), backlog=200) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        pid = fork()
+        if not pid:
+            status = 1
+            try:
+                ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it ends with its parent
+                warnings.resetwarnings()  # those of the servers are no errors of ours
+                warnings.simplefilter("ignore")
+                asyncio.run(serve(folder, store, listening, reading))
+                status = 0
+            finally:
+                os._exit(status)
+    try:
+        yield address
+    finally:
+        os.write(writing, b"!")
+        _, ended = os.waitpid(pid, 0)
+        os.close(reading)
+        os.close(writing)
+    assert ended == 0

@@ -17,18 +17,25 @@ import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from quorumlock import StaleFence, VersionConflict
 from quorumlock.guards import Claim, ColumnGuard, SQLGuard
 
-WRITERS = 50
-ROUNDS = 6
-ROUND = 0.12
-"""Seconds. In each round every writer tries once, when it likes; fences grow from round to round."""
+from .writers import LONGEST, NEVER, OVER, WRITERS, Board
+
 KILLS = 20
+BREAK = 0.08
+"""So many seconds a writer rests at most before its next try. In each round (see `Board`) every writer tries once;
+fences grow from round to round."""
+MARK = "mark"
+WRITTEN, REFUSED = 5, 50
+"""A run goes on until so many were, however slow the machine is; of marks, which have no order, one of each."""
+MANY = 150
+"""A guard that has accepted so many, and has not refused enough, will not do so."""
 
 Write = Callable[[Any, int], None]
 
@@ -105,7 +112,7 @@ def form(name: str) -> Write:
 
     if name in ("column", "unconditional"):
         return through_column((ColumnGuard if name == "column" else Unconditional)("account"))
-    if name == "mark":
+    if name == MARK:
         return through_mark(SQLGuard())
     return through_table(CANARIES.get(name, SQLGuard)())
 
@@ -129,15 +136,19 @@ def _attempt(connection: Any, write: Write, fence: int) -> str:
                 return f"error {error!r}".replace("\n", " ")
 
 
-def _be_a_writer(number: int, connection: Any, write: Write, rounds: Iterable[int], how: How) -> None:
+def _be_a_writer(number: int, connection: Any, write: Write, how: How) -> None:
     random.seed(f"{how.seed}/{number}")
-    for current in rounds:
-        time.sleep(max(0.0, how.begin_at + (current + random.random()) * ROUND - time.monotonic()))
-        order = random.Random(f"{how.seed}/{current}").sample(range(WRITERS), WRITERS)
-        fence = current * WRITERS + order[number] + 1
-        said = _attempt(connection, write, fence)
-        # One write to a file opened for appending: it is there whole, even if its writer is killed right after.
-        os.write(how.log, f"{fence} {said}\n".encode())
+    while (current := how.board.current) != OVER:
+        if current == how.board.done[number]:
+            time.sleep(random.random() * BREAK)
+            continue
+        if number % how.every == current % how.every:
+            order = random.Random(f"{how.seed}/{current}").sample(range(WRITERS), WRITERS)
+            fence = current * WRITERS + order[number] + 1
+            said = _attempt(connection, write, fence)
+            # One write to a file opened for appending: it is there whole, even if its writer is killed right after.
+            os.write(how.log, f"{fence} {said}\n".encode())
+        how.board.done[number] = current
     connection.close()
 
 
@@ -146,39 +157,54 @@ class How:
     """What all writers of a contest share."""
 
     log: int
-    begin_at: float
+    board: Board
     seed: str
+    every: int
+    """One in so many takes part in a round."""
 
 
 def main(store: str, where: str, name: str, log: str, seed: str) -> None:
     write = form(name)
-    every = 5 if name == "mark" else 1  # marks have no order: with everybody at it, hardly anybody gets to write
+    every = 5 if name == MARK else 1  # marks have no order: with everybody at it, hardly anybody gets to write
     connect(store, where).close()  # imports the driver once, for all of them
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    how = How(out, time.monotonic() + 0.3, seed)
+    how = How(out, Board(), seed, every)
     chance = random.Random(seed)
     victims = chance.sample(range(WRITERS), KILLS)
     running = []
     for number in range(WRITERS):
-        # A victim writes until it is killed, however late that is on a busy machine.
-        rounds = (
-            itertools.count(number % every, every) if number in victims else range(number % every, ROUNDS, every)
-        )
         pid = os.fork()
         if not pid:
             try:
                 ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it ends with its parent
-                _be_a_writer(number, connect(store, where), write, rounds, how)
+                _be_a_writer(number, connect(store, where), write, how)
                 os._exit(0)
             except BaseException as error:
                 os.write(out, f"0 error {error!r}\n".encode())
                 os._exit(1)
         running.append(pid)
-    for at, number in zip(sorted(chance.random() for _ in victims), victims, strict=True):
-        time.sleep(max(0.0, how.begin_at + at * ROUNDS * ROUND - time.monotonic()))
-        os.kill(running[number], signal.SIGKILL)  # not waited for yet, so the number is still its own
+    end = time.monotonic() + LONGEST
+    while time.monotonic() < end and (victims or not _enough(Path(log), name)):
+        time.sleep(chance.random() * 0.04)
+        if victims and how.board.current > 1:  # all of them are connected
+            number = victims.pop()
+            os.kill(running[number], signal.SIGKILL)  # not waited for yet, so the number is still its own
+            how.board.done[number] = NEVER  # nobody waits for it
+        how.board.turn()
+    how.board.current = OVER
     killed = sum(os.WIFSIGNALED(os.waitpid(pid, 0)[1]) for pid in running)
     print(killed)
+
+
+def least(name: str) -> tuple[int, int]:
+    """How many writes must have been accepted, and how many refused."""
+    return (1, 1) if name == MARK else (WRITTEN, REFUSED)
+
+
+def _enough(log: Path, name: str) -> bool:
+    words = [line.partition(" ")[2] for line in log.read_text().splitlines()]
+    written, refused = words.count("ok"), words.count("refused")
+    return written >= least(name)[0] and (refused >= least(name)[1] or written >= MANY)
 
 
 # What is wrong with what they left behind.

@@ -12,7 +12,6 @@ import signal
 import stat
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,11 @@ import pytest
 
 from quorumlock import ConfigurationError, EngineError, EngineTimeout, StaleFence
 from quorumlock.guards import AsyncFileGuard, Claim, FileGuard
+from tests.support.waiting import eventually_async, forever
 
 from .fronts import forked
+
+pytestmark = pytest.mark.real_time(0.3)
 
 PAUSED, CURRENT, NEXT = Claim("report", 7), Claim("report", 8), Claim("report", 9)
 DRAFT = re.compile(r"report\.txt\.fence-[0-9a-f]{16}\.tmp")
@@ -49,7 +51,7 @@ def killed_while_writing(path: Path, claim: Claim) -> None:
             file.write(b"half")
             file.flush()
             os.write(writing, b"!")
-            time.sleep(60)
+            signal.pause()
 
     pid = forked(task)
     os.read(reading, 1)
@@ -255,7 +257,7 @@ def test_writers_wait_for_the_lock_and_for_the_one_that_is_there(path: Path) -> 
     entering.join(0.1)
     assert entering.is_alive()
     again.close()
-    entering.join(5)
+    entering.join(20)
     assert not entering.is_alive()
 
 
@@ -283,12 +285,12 @@ def test_who_does_not_want_to_wait_for_ever_is_told(path: Path, step: str) -> No
 def test_a_forked_child_does_not_keep_the_lock(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     guard = FileGuard(path)
     children: list[int] = []
-    monkeypatch.setattr(guard, "_sweep", lambda: children.append(forked(lambda: time.sleep(60))))
+    monkeypatch.setattr(guard, "_sweep", lambda: children.append(forked(signal.pause)))
     guard.enter(PAUSED)
     try:
         other = threading.Thread(target=FileGuard(path).write, args=[CURRENT, "new"])
         other.start()
-        other.join(5)
+        other.join(20)
         assert not other.is_alive()
     finally:
         for pid in children:
@@ -296,17 +298,38 @@ def test_a_forked_child_does_not_keep_the_lock(path: Path, monkeypatch: pytest.M
             os.waitpid(pid, 0)
 
 
-def test_who_is_cancelled_waits_for_the_step_that_runs(path: Path) -> None:
+async def turns_of_the_loop() -> None:
+    """More than a cancellation takes to get through."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Every lock that is asked for, before it is waited for."""
+    asked: list[int] = []
+    flock = fcntl.flock
+
+    def noted(fd: Any, how: int) -> None:
+        asked.append(how)
+        flock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", noted)
+    return asked
+
+
+def test_who_is_cancelled_waits_for_the_step_that_runs(path: Path, asked: list[int]) -> None:
     async def main() -> None:
         guard = AsyncFileGuard(path)
         await guard.enter(PAUSED)
         with path.with_name("report.txt.fence.lock").open("wb") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
+            asked.clear()
             writing = asyncio.create_task(guard.write(CURRENT, "new"))
-            await asyncio.sleep(0.05)
+            assert await eventually_async(lambda: fcntl.LOCK_EX in asked)
             for _ in range(2):
                 writing.cancel()
-                await asyncio.sleep(0.02)
+                await turns_of_the_loop()
             assert not writing.done()
         with pytest.raises(asyncio.CancelledError):
             await writing
@@ -324,7 +347,7 @@ def test_a_block_that_is_cancelled_leaves_the_old_file(path: Path) -> None:
         async with guard.replace(CURRENT) as file:
             file.write(b"half")
             begun.set()
-            await asyncio.sleep(60)
+            await forever()
 
     async def main() -> None:
         writing = asyncio.create_task(write(AsyncFileGuard(path)))
@@ -338,7 +361,7 @@ def test_a_block_that_is_cancelled_leaves_the_old_file(path: Path) -> None:
     assert drafts(path) == []
 
 
-def test_cancelled_before_the_block_begins_nothing_is_left(path: Path) -> None:
+def test_cancelled_before_the_block_begins_nothing_is_left(path: Path, asked: list[int]) -> None:
     async def enter(guard: AsyncFileGuard) -> None:
         async with guard.replace(CURRENT):
             raise AssertionError("it was cancelled")
@@ -348,10 +371,11 @@ def test_cancelled_before_the_block_begins_nothing_is_left(path: Path) -> None:
         await guard.enter(PAUSED)
         with path.with_name("report.txt.fence.lock").open("wb") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
+            asked.clear()
             entering = asyncio.create_task(enter(guard))
-            await asyncio.sleep(0.05)
+            assert await eventually_async(lambda: fcntl.LOCK_EX in asked)
             entering.cancel()
-            await asyncio.sleep(0.02)
+            await turns_of_the_loop()
         with pytest.raises(asyncio.CancelledError):
             await entering
 

@@ -8,6 +8,8 @@ import pytest
 
 from .writers import SEEDS, Outcome, run, violations, was_a_contest
 
+pytestmark = pytest.mark.real_time(1)
+
 
 def judged(form: str, folder: Path, seed: int = 1) -> tuple[Outcome, list[str]]:
     path = folder / f"guarded {seed}" / "chain"

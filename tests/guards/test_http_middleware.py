@@ -13,6 +13,7 @@ import pytest
 from quorumlock import ConfigurationError, StaleFence
 from quorumlock.guards import MAX_FENCE, Claim, FencingMiddleware, MemoryFences, fencing_headers
 from quorumlock.guards.http import CLAIM, Receive, Scope, Send
+from tests.support.waiting import forever
 
 
 class App:
@@ -241,14 +242,17 @@ def test_a_request_that_is_cancelled_opens_the_door() -> None:
     told: list[str] = []
 
     async def main() -> None:
+        begun = asyncio.Event()
+
         async def wait(scope: Scope) -> None:
-            await asyncio.sleep(60)
+            begun.set()
+            await forever()
 
         service = FencingMiddleware(App(wait), store=Watched(told))
         headers = [(b"fencing-token", b"report;7")]
         scope = {"type": "http", "method": "PUT", "path": "/", "headers": headers}
         request = asyncio.ensure_future(service(scope, None, None))  # type: ignore[arg-type]
-        await asyncio.sleep(0.01)
+        await begun.wait()
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
             await request

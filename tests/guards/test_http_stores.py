@@ -17,6 +17,7 @@ from quorumlock import StaleFence
 from quorumlock.guards import AsyncSQLGuard, Claim, MemoryFences, RedisFences, SQLFences
 from quorumlock.guards.http import Fences
 from quorumlock.lab.servers import Server, Servers, kinds
+from tests.support.waiting import eventually_async
 
 SEVEN, EIGHT, NINE = (Claim("report", fence) for fence in (7, 8, 9))
 
@@ -135,7 +136,7 @@ def test_of_those_who_wait_the_newest_is_let_in() -> None:
         store = MemoryFences()
         async with store.hold(SEVEN):
             waiting = [asyncio.ensure_future(admitted(store, claim)) for claim in (EIGHT, NINE, EIGHT, NINE)]
-            await asyncio.sleep(0.01)
+            assert await eventually_async(lambda: waiting[0].done() and waiting[2].done())
             assert [one.done() for one in waiting] == [True, False, True, False], "stale ones are told at once"
         assert await asyncio.gather(*waiting) == [False, True, False, True]
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import http.client
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +15,18 @@ import redis
 from quorumlock.guards import Claim, FencingAuth
 from quorumlock.lab.servers import Server, kinds
 
-from .writers import ROOT, entries, run, violations, was_a_contest
+from . import http_service
+from .writers import entries, run, violations, was_a_contest
 
+pytestmark = pytest.mark.real_time(1)
 Start = Callable[[str], str]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts the service with a store, and says where it is."""
-    running: list[subprocess.Popen[str]] = []
-
-    def started(store: str) -> str:
-        command = [sys.executable, "-m", "tests.guards.http_service", str(tmp_path), store]
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        running.append(process)
-        assert process.stdout is not None
-        return f"127.0.0.1:{process.stdout.readline().strip()}"
-
-    yield started
-    for process in running:
-        with process:
-            assert process.stdin is not None
-            process.stdin.close()
-            assert process.wait(20) == 0
+    with ExitStack() as stack:
+        yield lambda store: stack.enter_context(http_service.started(tmp_path, store))
 
 
 def test_a_real_service_answers_as_it_should(start: Start, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from quorumlock.lab.servers import Server, Servers, kinds
 
 from .writers import SEEDS, Outcome, run, violations, was_a_contest
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(1)]
 
 
 def judged(form: str, url: str, folder: Path, seed: int = 1) -> tuple[dict[str, Outcome], dict[str, list[str]]]:

@@ -14,9 +14,9 @@ from quorumlock.guards import ColumnGuard, SQLGuard
 
 from . import sql_writers
 from .sql_fixtures import Find, empty
-from .sql_writers import KILLS, connect, run, violations, violations_of_marks
+from .sql_writers import KILLS, MARK, connect, least, run, violations, violations_of_marks
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = [pytest.mark.timeout(90), pytest.mark.real_time(1)]
 ROOT = Path(__file__).parents[2]
 STORES = ["sqlite", "postgresql", "mysql"]
 IDS = {
@@ -30,6 +30,7 @@ class Contest:
     """What the writers left behind, and what they said."""
 
     def __init__(self, store: str, where: str, form: str, folder: Path, seed: int) -> None:
+        self.form = form
         log = folder / f"log-{seed}"
         self._prepare(store, where)
         command = [sys.executable, "-m", sql_writers.__name__, store, where, form, str(log), str(seed)]
@@ -59,8 +60,9 @@ class Contest:
             ColumnGuard("account").create(connection)
             connection.commit()
 
-    def meant_something(self, written: int = 5, refused: int = 50) -> bool:
+    def meant_something(self) -> bool:
         """Enough was written, refused and killed."""
+        written, refused = least(self.form)
         return len(self.said["ok"]) >= written and len(self.said["refused"]) >= refused and self.kills == KILLS
 
 
@@ -88,9 +90,9 @@ def test_accepted_writes_are_ordered_and_none_is_lost_or_torn(contest: Hold, sto
 
 @pytest.mark.parametrize("store", STORES)
 def test_nobody_writes_on_the_mark_of_another(contest: Hold, store: str) -> None:
-    held = contest(store, "mark")
+    held = contest(store, MARK)
     assert violations_of_marks(held.history, held.row, held.said) == []
-    assert held.meant_something(1, 1), (len(held.history), held.said, held.kills)
+    assert held.meant_something(), (len(held.history), held.said, held.kills)
 
 
 @pytest.mark.parametrize("canary", ["unlocked", "unordered", "apart", "unconditional"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import importlib
 import json
 import os
 import random
@@ -12,9 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-
-import redis
-import redis.asyncio
 
 from quorumlock import StaleFence
 from quorumlock.guards import (
@@ -44,6 +42,8 @@ def hash_of(fields: dict[bytes, bytes], fence: int) -> dict[bytes, bytes]:
 
 
 def redis_attempts(url: str, number: int, guard_type: type[RedisGuard] = RedisGuard) -> dict[str, Attempt]:
+    import redis
+
     client = redis.Redis.from_url(url)
     guard = guard_type(client)
 
@@ -66,6 +66,8 @@ def redis_attempts(url: str, number: int, guard_type: type[RedisGuard] = RedisGu
 
 
 def async_redis_attempts(url: str, number: int) -> dict[str, Attempt]:
+    import redis.asyncio
+
     loop = asyncio.new_event_loop()
     client = redis.asyncio.Redis.from_url(url)
     guard = AsyncRedisGuard(client)
@@ -215,6 +217,12 @@ def http_attempts(where: str, number: int) -> dict[str, Attempt]:
         assert answer.status == 204, (answer.status, said)
 
     return {"http": attempt}
+
+
+def prepare(form: str) -> None:
+    """Imports what the writers need, and others need not wait for, before they are forked."""
+    if form.startswith("redis"):
+        importlib.import_module("redis.asyncio")
 
 
 FORMS: dict[str, Callable[[str, int], dict[str, Attempt]]] = {

@@ -4,7 +4,7 @@ Every accepted write carries on what it read: the resource holds a chain of fenc
 before it. So the order of accepted writes, a lost write and a torn one can be seen in the resource itself, whatever
 the writers believe. What they believe is in a log, which says of every attempt how it began and how it ended.
 
-    python -m tests.guards.writers FORM WHERE LOG SECONDS SEED
+    python -m tests.guards.writers FORM WHERE LOG SEED
 
 is one light process that forks the writers, kills one every few milliseconds, and forks another in its place.
 """
@@ -34,10 +34,11 @@ WRITERS = 50
 ROUND = 2.0
 """Seconds that a round takes at most. In each, every writer tries once, sooner or later. The fences of the rounds
 grow, those within one are shuffled. On a slow machine it takes longer, but who has the highest fence wins."""
-KILLS, ACCEPTED = 20, 8
+LONG = bool(os.environ.get("QUORUMLOCK_LONG"))
+KILLS, ACCEPTED, REFUSED = (100, 40, 500) if LONG else (20, 6, 50)
 """A run goes on until it has seen so many, however slow the machine is."""
 LONGEST = 40.0
-OVER = -1
+OVER, NEVER = -1, 2**31 - 1
 SEEDS = range(1, 6)
 """So often a guard with a fault may be lucky, before the check is said not to find it."""
 COMPLAINTS = ("torn", "wrong", "error")
@@ -147,8 +148,10 @@ def _fork(make: Callable[[int], dict[str, Attempt]], number: int, *how: object) 
         os._exit(1)
 
 
-def main(form: str, where: str, log: str, seconds: str, seed: str) -> None:
-    from .writer_forms import FORMS  # imported once, for all of them
+def main(form: str, where: str, log: str, seed: str) -> None:
+    from .writer_forms import FORMS, prepare  # imported once, for all of them
+
+    prepare(form)
 
     def make(number: int) -> dict[str, Attempt]:
         return FORMS[form](where, number)
@@ -156,12 +159,12 @@ def main(form: str, where: str, log: str, seconds: str, seed: str) -> None:
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     board = Board()
     chance = random.Random(seed)
-    begin = time.monotonic()
+    end = time.monotonic() + LONGEST
     running = {number: _fork(make, number, out, board, seed) for number in range(WRITERS)}
     kills = 0
-    while time.monotonic() < begin + LONGEST:
+    while time.monotonic() < end:
         time.sleep(chance.random() * 0.04)
-        if time.monotonic() > begin + float(seconds) and kills >= KILLS and _enough(Path(log)):
+        if kills >= KILLS and _enough(Path(log)):
             break
         number = chance.choice(list(running))
         os.kill(running[number], signal.SIGKILL)
@@ -178,7 +181,8 @@ def main(form: str, where: str, log: str, seconds: str, seed: str) -> None:
 def _enough(log: Path) -> bool:
     words = [line.split(" ", 2)[:2] for line in log.read_text().splitlines()]
     return all(
-        words.count([name, "ok"]) >= ACCEPTED or any([name, bad] in words for bad in COMPLAINTS)
+        (words.count([name, "ok"]) >= ACCEPTED and words.count([name, "stale"]) >= REFUSED)
+        or any([name, bad] in words for bad in COMPLAINTS)
         for name in {name for name, _ in words}
     )
 
@@ -204,10 +208,10 @@ class Outcome:
         return self["try"].difference(*(self[word] for word in self.said if word != "try"))
 
 
-def run(form: str, where: str, folder: Path, *, seconds: float = 1.0, seed: int = 1) -> dict[str, Outcome]:
+def run(form: str, where: str, folder: Path, *, seed: int = 1) -> dict[str, Outcome]:
     """What became of all the writers, by resource."""
     log = folder / f"{form}-{seed}.log"
-    command = [sys.executable, "-m", __name__, form, where, str(log), str(seconds), str(seed)]
+    command = [sys.executable, "-m", __name__, form, where, str(log), str(seed)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -239,7 +243,7 @@ def violations(outcome: Outcome, accepted: bytes | Iterable[int]) -> list[str]:
 
 def was_a_contest(outcome: Outcome) -> bool:
     """Enough was accepted, refused and killed for the check to mean something."""
-    return len(outcome["ok"]) >= ACCEPTED and len(outcome["stale"]) >= 50 and outcome.kills >= KILLS
+    return len(outcome["ok"]) >= ACCEPTED and len(outcome["stale"]) >= REFUSED and outcome.kills >= KILLS
 
 
 if __name__ == "__main__":
