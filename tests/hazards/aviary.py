@@ -29,6 +29,7 @@ from typing import Any
 import pytest
 
 from quorumlock.lab.servers import Servers, kinds
+from tests.support import waiting
 
 from . import canaries
 
@@ -39,6 +40,8 @@ ALLOWED = 60
 """Seconds for one test of a canary."""
 FLIGHT = 100
 """Seconds for all tests of a canary."""
+PATIENCE = 3.0
+"""How long a test waits here for what comes at once, or never: with most canaries it never does."""
 UNBROKEN = "nothing is broken: "
 """Followed by tests, separated by spaces: they are run in the same way, on the library as it is."""
 
@@ -184,6 +187,8 @@ def _run(session: pytest.Session, name: str) -> None:
     else:
         bird = canaries.CANARIES[name]
         canaries.apply(name)
+    for wait in (waiting.eventually, waiting.eventually_async):
+        wait.__defaults__ = (PATIENCE,)
     items = [item for item in session.items if bird.concerns(item)]
     for item, following in zip(items, [*items[1:], None], strict=True):
         session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
