@@ -24,7 +24,12 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # programs that tests start import this module, too: it shall not cost them anything
+    import pytest
+
+    from quorumlock.lab.servers import Servers
 
 VARIABLE = "QUORUMLOCK_CANARY"
 """By which programs that a test starts learn of the canary."""
@@ -50,11 +55,24 @@ class Canary:
                 return True
         return False
 
+    def concerns(self, item: pytest.Item) -> bool:
+        """Whether a collected test is one of those that must fail: on one kind of server, which is enough."""
+        import pytest
+
+        from quorumlock.lab.servers import kinds
+        from tests.live.fixtures import kind_of
+
+        if not isinstance(item, pytest.Function) or kind_of(item) not in (None, (kinds() or [""])[0]):
+            return False
+        return self.names(item.path.stem, item.originalname, item.name.partition("[")[2])
+
     def files(self) -> list[str]:
         return sorted({test.partition("::")[0] + ".py" for test in self.caught_by})
 
 
 CANARIES: dict[str, Canary] = {}
+lent_servers: Servers | None = None
+"""Five servers of the first kind, where the process that runs a canary does not start its own; see `aviary.py`."""
 
 
 def canary(*caught_by: str, dies_of: str = "") -> Callable[[Callable[[], None]], Callable[[], None]]:

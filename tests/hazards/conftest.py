@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from quorumlock.lab.servers import Server, Servers, kinds
+from quorumlock.lab.servers import Server, Servers
 from tests.live import fixtures
 from tests.live.attribution import every_answer_is_its_own
-from tests.live.fixtures import keep, kind_of, put_proxy
+from tests.live.fixtures import keep, put_proxy
 from tests.support.proxy import Proxy
 
 from . import canaries
+from .driven import ahead, driven, driven_tasks
 from .late import Bench
 from .sides import Side
 
-__all__ = ["put_proxy"]
+__all__ = ["ahead", "driven", "driven_tasks", "put_proxy"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,14 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     fixtures.pytest_collection_modifyitems(config, items)
     if name := config.getoption("canary", None):
-        bird, first = canaries.CANARIES[name], (kinds() or [""])[0]
-
-        def must_fail(item: pytest.Item) -> bool:
-            if not isinstance(item, pytest.Function) or kind_of(item) not in (None, first):
-                return False
-            return bird.names(item.path.stem, item.originalname, item.name.partition("[")[2])
-
-        keep(config, items, must_fail)
+        keep(config, items, canaries.CANARIES[name].concerns)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -64,6 +58,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         with Path(file).open("a") as lines:
             print(json.dumps(told), file=lines)
     return report
+
+
+@pytest.fixture(scope="session")
+def crowd(crowd: Callable[[str], Servers]) -> Callable[[str], Servers]:
+    """Where a canary flies, the servers of the process that it was forked from."""
+    lent = canaries.lent_servers
+    return crowd if lent is None else lambda kind: lent
 
 
 @pytest.fixture(params=["threads", "asyncio"])

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from . import canaries
-from .aviary import ALLOWED, Aviary, Flight
+from .aviary import ALLOWED, UNBROKEN, Aviary, Flight
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time]
 
 CANARIES = canaries.load()
 FOUND_OUT = {"AssertionError", "Failed"}
@@ -38,7 +38,8 @@ def fly(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Future[Fligh
     ]
     names = [str(item.callspec.params["name"]) for item in here if hasattr(item, "callspec")]
     with Aviary() as aviary:
-        yield {name: aviary.fly(name) for name in names}.__getitem__
+        flights = {name: aviary.fly(name) for name in names}
+        yield lambda name: flights.get(name) or aviary.fly(name)
 
 
 @pytest.mark.timeout(10 * ALLOWED)
@@ -55,6 +56,25 @@ def test_a_canary_is_found_out(fly: Callable[[str], Future[Flight]], name: str) 
             assert told["outcome"] == "failed", f"{told['test']} does not see that: {bird.broken}\n{flight.output}"
             assert told["error"] in FOUND_OUT | {*bird.dies_of}, f"{told['test']}: {told['error']}: {told['text']}"
             assert not told["text"].startswith("Timeout"), f"{told['test']} ended by its timeout"
+
+
+SAMPLE = (
+    "test_identity::test_a_late_release_leaves_the_next_holder_alone",
+    "test_parameters::test_a_bad_name_is_refused_at_the_call",
+    "test_quorum::test_an_even_number_is_warned_of",
+    "test_server_states::test_out_of_memory",
+    "test_fork::test_a_child_does_not_own_its_parents_lease",
+    "test_network::test_a_lost_answer_is_undone_and_not_believed",
+)
+"""A test of each kind that canaries name: alone, on servers of its own, forked, behind a proxy."""
+
+
+@pytest.mark.timeout(10 * ALLOWED)
+def test_the_same_tests_pass_where_nothing_is_broken(fly: Callable[[str], Future[Flight]]) -> None:
+    """Otherwise it would be the way in which canaries are run that makes tests fail."""
+    flight = fly(UNBROKEN + " ".join(SAMPLE)).result()
+    assert {told["test"].partition("[")[0] for told in flight.outcomes} == set(SAMPLE), flight.output
+    assert {told["outcome"] for told in flight.outcomes} == {"passed"}, flight.output
 
 
 def functions(file: Path) -> set[str]:

@@ -245,7 +245,7 @@ def test_a_half_open_connection_is_ended_by_the_server_before_its_lock_is_releas
         lines.locks.lock("b", ttl=1).acquire(timeout=2).release()
         return not client_ids(node) & old
 
-    assert eventually(gone), "the old connection still stands"
+    assert eventually(gone, within=4), "the old connection still stands"
     proxy.let_go()
     assert not eventually(lambda: exists(node, "a"), 0.05), "the late request was executed"
 

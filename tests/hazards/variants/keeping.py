@@ -12,6 +12,7 @@ from quorumlock.core import keeper, renewal
 from quorumlock.keeping import Hold
 from quorumlock.leasing import LeaseBase
 from quorumlock.sync.keeper import Keeper
+from tests.support.waiting import forever
 
 from ..canaries import canary, rewrite
 
@@ -38,11 +39,11 @@ def every_lease_has_a_keeper() -> None:
     watch, watch_async = Keeper.watch, AsyncKeeper.watch
 
     def with_a_thread(self: Keeper, hold: Hold) -> None:
-        threading.Thread(target=time.sleep, args=(1,), name="quorumlock-keeper", daemon=True).start()
+        threading.Thread(target=time.sleep, args=(60,), name="quorumlock-keeper", daemon=True).start()
         watch(self, hold)
 
     def with_a_task(self: AsyncKeeper, hold: Hold) -> None:
-        asyncio.get_running_loop().create_task(asyncio.sleep(1))
+        asyncio.get_running_loop().create_task(forever())
         watch_async(self, hold)
 
     Keeper.watch, AsyncKeeper.watch = with_a_thread, with_a_task  # type: ignore[method-assign]
