@@ -1,0 +1,215 @@
+"""Mutual exclusion, judged by what the leases themselves say, and not by how much time has passed.
+
+A lease that could not be renewed in time is lost, and another client may then acquire its lock. On a busy machine
+that happens to any lease of a short ttl, and it is not a bug. It is one if the lease is still valid:
+
+    valid before the attempt, granted to another, valid after it      a violation
+    valid before the attempt, granted to another, lost after it       no verdict: the lease may have ended first
+    valid before the attempt, refused,            valid after it      a comparison: the refusal was required
+
+`nobody_else_gets` runs such attempts against leases that are kept. `Claims` compares leases afterwards, for load
+tests: when each was seen valid, by one clock.
+
+Limit: all leases that are compared must belong to processes of one machine, which read the same boot clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from quorumlock import AsyncLease, AsyncLock, AsyncLocker, Lease, LeaseLost, NoQuorum
+from quorumlock.clocks import boot_time
+from quorumlock.events import Event, Extended
+from tests.live.attribution import only_slow
+
+COMPARISONS = 20
+RENEWALS = 4
+LOSSES_MOST = 5
+"""So often a lease may be lost to a busy machine. One that is never renewed is lost every time."""
+PATIENCE = 60.0
+"""Seconds for all of it. An attempt that no node answers in time is no comparison."""
+SHOWN = 12
+
+Take = Callable[[], Awaitable[Sequence[AsyncLease]]]
+
+
+class ExclusionViolated(AssertionError):
+    """Another client was granted a lock that a valid lease excludes it from; with the attempts before that."""
+
+
+class Attempt(NamedTuple):
+    """One attempt by another client. `before` and `after`: seconds left of each lease of ours."""
+
+    started_at: float
+    ended_at: float
+    wanted: str
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    result: str
+
+    @property
+    def valid(self) -> bool:
+        """Whether all of our leases were valid before and after it."""
+        return min(self.before + self.after) > 0
+
+
+class History:
+    """What was taken, attempted and lost, in order, for the message of a failure."""
+
+    def __init__(self) -> None:
+        self._started_at = boot_time()
+        self._lines: list[str] = []
+        self.comparisons = 0
+
+    def taken(self, leases: Sequence[AsyncLease]) -> None:
+        self._note(boot_time(), "taken: " + ", ".join(map(described, leases)))
+
+    def lost(self, leases: Sequence[AsyncLease]) -> None:
+        reasons = [lease._reason.value if lease._reason is not None else "not lost" for lease in leases]
+        self._note(boot_time(), f"no verdict on: {', '.join(reasons)}")
+
+    def attempted(self, attempt: Attempt) -> None:
+        self.comparisons += attempt.valid and attempt.result == "refused"
+        took_ms = 1000 * (attempt.ended_at - attempt.started_at)
+        left = ", ".join(f"{b:.3f} -> {a:.3f}" for b, a in zip(attempt.before, attempt.after, strict=True))
+        told = f"{attempt.wanted}: {attempt.result} after {took_ms:.1f} ms; seconds left of ours: {left}"
+        self._note(attempt.started_at, told)
+
+    def _note(self, at: float, told: str) -> None:
+        self._lines.append(f"{at - self._started_at:8.3f} s  {told}")
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.comparisons} comparisons", *self._lines[-SHOWN:]])
+
+
+def described(lease: AsyncLease | Lease) -> str:
+    return f"{lease.name!r} token={lease.token[:6]} fences={lease.fences}"
+
+
+async def nobody_else_gets(
+    lockers: Sequence[AsyncLocker],
+    take: Take,
+    rivals: Sequence[AsyncLock],
+    *,
+    comparisons: int = COMPARISONS,
+    renewals: int = RENEWALS,
+) -> Sequence[AsyncLease]:
+    """Takes leases and has each rival try to acquire its lock, until there were enough comparisons and every lease
+    was renewed often enough and has outlived its ttl. Returns the leases, which the caller releases.
+
+    `lockers`: those of these leases. `rivals`: locks of other lockers that all of these leases together
+    exclude. Leases that are lost are taken anew; raises ExclusionViolated for what must not happen at all.
+    """
+    history, counts = History(), Renewed(lockers)
+    give_up_at = time.monotonic() + PATIENCE
+    for _ in range(LOSSES_MOST):
+        try:
+            leases = await take()
+        except LeaseLost:
+            continue  # between two steps of taking it
+        taken_at = boot_time()
+        history.taken(leases)
+        while time.monotonic() < give_up_at:
+            outlived = boot_time() > taken_at + max(lease.ttl for lease in leases)
+            if not all(lease.held for lease in leases):
+                break
+            if outlived and history.comparisons >= comparisons and counts.least(leases) >= renewals:
+                return leases
+            for rival in rivals:
+                await attempt(rival, leases, history)
+            await asyncio.sleep(min(lease.ttl for lease in leases) / 20)
+        history.lost(leases)
+        for lease in leases:
+            await lease.release()
+    raise AssertionError(f"no lease was kept for long enough to compare: {history}")
+
+
+class Renewed:
+    """Counts how often each lease of some lockers was renewed."""
+
+    def __init__(self, lockers: Sequence[AsyncLocker]) -> None:
+        self._story: list[Event] = []
+        for locker in dict.fromkeys(lockers):
+            locker.subscribe(self._story.append)
+
+    def least(self, leases: Sequence[AsyncLease]) -> int:
+        """The count of the lease that was renewed least often."""
+        known = [event.serial for event in list(self._story) if isinstance(event, Extended)]
+        return min(known.count(lease._grant.serial) for lease in leases)
+
+
+async def attempt(rival: AsyncLock, leases: Sequence[AsyncLease], history: History) -> None:
+    """One attempt, judged. What the rival was granted it gives back."""
+    before = tuple(lease.remaining() for lease in leases)
+    started_at = boot_time()
+    got: AsyncLease | None = None
+    try:
+        got = await rival.try_acquire()
+        result = "refused" if got is None else f"granted {described(got)}"
+    except NoQuorum as broken:
+        if not only_slow(broken):
+            raise
+        result = "not answered in time"
+    ended_at = boot_time()
+    after = tuple(lease.remaining() for lease in leases)
+    one = Attempt(started_at, ended_at, repr(rival.name), before, after, result)
+    history.attempted(one)
+    if got is not None:
+        await got.release()
+        judge(one, leases, got, history)
+
+
+def judge(one: Attempt, leases: Sequence[AsyncLease], got: AsyncLease, history: History) -> None:
+    """Raises unless `got` may have been granted."""
+    for lease, before, after in zip(leases, one.before, one.after, strict=True):
+        same = lease.fences.keys() & got.fences.keys()
+        if one.valid or (same and before > 0 and after > 0):
+            raise ExclusionViolated(f"{described(got)} was granted while {described(lease)} was valid: {history}")
+        if any(got.fences[name] <= lease.fences[name] for name in same):
+            raise ExclusionViolated(f"the fence is not above that of {described(lease)}: {history}")
+
+
+class Claim(NamedTuple):
+    """A lease that excludes others, and from when to when it was seen valid."""
+
+    resource: str
+    fence: int
+    began_at: float
+    ended_at: float
+
+
+class Claims:
+    """When leases were seen valid. Usable by any thread."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._ended_at: dict[tuple[str, int, float], float] = {}
+
+    def enter(self, lease: Lease | AsyncLease, began_at: float) -> None:
+        """Call it as often as you like while the lease is held. `began_at`: an instant after it was acquired."""
+        seen_at = boot_time()  # before the look: a lease that is valid at the look was valid at this instant
+        if lease.remaining() > 0:
+            with self._mutex:
+                for resource, fence in lease.fences.items():
+                    key = (resource, fence, began_at)
+                    self._ended_at[key] = max(seen_at, self._ended_at.get(key, seen_at))
+
+    def violations(self) -> list[str]:
+        """A sentence for every two leases of a resource that were valid at a time, or whose fences do not grow."""
+        found: list[str] = []
+        last: dict[str, Claim] = {}
+        with self._mutex:
+            claims = [Claim(*key, ended_at) for key, ended_at in self._ended_at.items()]
+        for claim in sorted(claims, key=lambda one: one.began_at):
+            before = last.get(claim.resource)
+            if before is not None and claim.began_at < before.ended_at:
+                found.append(f"{claim} began while {before} was valid")
+            if before is not None and claim.fence <= before.fence:
+                found.append(f"{claim} has no higher fence than {before}")
+            if before is None or claim.ended_at > before.ended_at:
+                last[claim.resource] = claim
+        return found
