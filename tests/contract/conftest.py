@@ -101,4 +101,4 @@ def stage(
         ground = served(engine).ground(home(engine))
     else:
         ground = RedisGround(crowd(engine).servers[:count])
-    return Stage(ground, side)
+    return Stage(ground, side, counts_waiters=True)

@@ -38,8 +38,11 @@ LONG = 20.0
 class Stage:
     """Some empty nodes, and as many lockers on them as a case wants."""
 
-    def __init__(self, ground: Ground, side: str) -> None:
+    def __init__(self, ground: Ground, side: str, *, counts_waiters: bool = False) -> None:
+        """`counts_waiters`: lets cases wait for waiters where nodes do not know of them. Lockers have a subscriber
+        then, of which they may take notice."""
         self.ground = ground
+        self._counts_waiters = counts_waiters
         self.count = ground.count
         self.side = side
         self._lockers: list[AsyncLocker] = []
@@ -73,7 +76,7 @@ class Stage:
         else:
             locker = cast(AsyncLocker, LockerOnThreads(quorumlock.connect(self.ground.urls, **options)))
         self._lockers.append(locker)
-        if not self.ground.announces:
+        if self._counts_waiters and not self.ground.announces:
             locker.subscribe(self._count_waiting)
         if (prefix := options.get("prefix", "")) not in self._prefixes:
             self._prefixes.add(prefix)
