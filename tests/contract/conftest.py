@@ -1,8 +1,4 @@
-"""The stages of the contract: which engines, with how many nodes, on which of the two fronts.
-
-More stages show more only up to a point: a case that takes time is played on fewer of them, and one that is about
-Redis keys, or about nodes that disagree, only where there are any.
-"""
+"""The stages of the contract: servers, emptied for each case. Which case is run where: see `turns.py`."""
 
 from __future__ import annotations
 
@@ -22,8 +18,9 @@ from tests.conftest import server_kinds
 
 from .grounds import Ground, MemoryGround, RedisGround, SqliteGround
 from .stage import Stage
+from .turns import SINGLE, is_long, turns
 
-SERVED = [one for one in ("postgresql", "mysql", "zookeeper", "etcd") if find_spec(f"{__package__}.ground_{one}")]
+SERVED = [one for one in SINGLE if find_spec(f"{__package__}.ground_{one}")]
 """Engines on servers of their own, each with a module `ground_…` here."""
 
 MARKERS = {
@@ -42,31 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def served(engine: str) -> Any:
     """The module of such an engine.
 
-    `missing()`: programs that it needs and are not here. `plays(marked, side)`: is a case with these markers played
-    on it? `servers()`: a context manager, for a session. `ground(servers)`: empty, for a case.
+    `missing()`: programs that it needs and are not here. `servers()`: a context manager, for a session.
+    `ground(servers)`: empty, for a case.
     """
     return import_module(f".ground_{engine}", __package__)
-
-
-def stages(marked: set[str], side: str) -> list[tuple[str, int]]:
-    """Engines and numbers of nodes for a case with these markers, on one of the fronts.
-
-    One, three and five nodes, and every kind of server, but not each with each: how many there are is the core's
-    concern, and what a server does is its own.
-    """
-    first, *others = BINARIES
-    doubles = 3 if "disagreement" in marked else 1
-    if "takes_time" in marked:
-        chosen = [(first, 3)]
-    else:
-        chosen = [(first, 1), *((other, 3) for other in others), (first, 5)]
-        doubles = doubles if side == "threads" else 3
-    chosen += [("memory", doubles), ("sqlite", 1), *((engine, 1) for engine in SERVED)]
-    return [
-        (engine, count)
-        for engine, count in chosen
-        if (engine in BINARIES or "redis_keys" not in marked) and (count > 1 or "disagreement" not in marked)
-    ]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -74,23 +50,30 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     server_kinds()  # complains where CI would skip
     marked = {mark.name for mark in metafunc.definition.iter_markers()}
-    params = []
-    for side in ["asyncio"] if "only_asyncio" in marked else ["threads", "asyncio"]:
-        for engine, count in stages(marked, side):
-            if engine not in SERVED or served(engine).plays(marked, side):
-                params.append(
-                    pytest.param(engine, count, side, marks=_marks(engine), id=f"{side}-{engine}-{count}")
-                )
+    params = [
+        pytest.param(*turn, marks=_marks(turn.engine, marked), id=f"{turn.side}-{turn.engine}-{turn.nodes}")
+        for turn in turns(metafunc.function.__name__, marked, long=is_long())
+    ]
     metafunc.parametrize(("engine", "count", "side"), params)
 
 
-def _marks(engine: str) -> list[Any]:
+def _marks(engine: str, marked: set[str]) -> list[Any]:
+    marks = [] if "real_time" in marked else _real_time(engine, marked)
     if engine not in BINARIES and engine not in SERVED:
-        return []
+        return marks
     missing = served(engine).missing() if engine in SERVED else [engine] * (engine not in kinds())
     if missing and os.environ.get("CI"):
         raise pytest.UsageError(f"CI must not skip: no {', '.join(missing)}")
-    return [pytest.mark.live, *([pytest.mark.skip(reason=f"no {', '.join(missing)} here")] if missing else [])]
+    if missing:
+        marks.append(pytest.mark.skip(reason=f"no {', '.join(missing)} here"))
+    return [pytest.mark.live, *marks]
+
+
+def _real_time(engine: str, marked: set[str]) -> list[Any]:
+    """How long a stall a case forgives here. In memory, with long leases or a clock that is moved: none."""
+    if engine == "memory" and "takes_time" not in marked:
+        return []
+    return [pytest.mark.real_time(0.3 if "takes_time" in marked else 1.0)]
 
 
 @pytest.fixture(scope="session")
@@ -118,4 +101,4 @@ def stage(
         ground = served(engine).ground(home(engine))
     else:
         ground = RedisGround(crowd(engine).servers[:count])
-    return Stage(ground, side)
+    return Stage(ground, side, counts_waiters=True)

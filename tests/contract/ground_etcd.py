@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from quorumlock import AsyncLocker
 from quorumlock.engines.etcd.locks import about, read_about
@@ -21,11 +20,6 @@ def missing() -> list[str]:
     return etcd_servers.missing()
 
 
-def plays(marked: set[str], side: str) -> bool:
-    """What takes time takes longer here, where the shortest lease is a second: it is played once."""
-    return "takes_time" not in marked or side == "asyncio"
-
-
 @contextmanager
 def servers() -> Iterator[EtcdServer]:
     with EtcdServer() as server:
@@ -40,6 +34,7 @@ class EtcdGround:
     """One cluster of one member. What is left of a lock is known to the second."""
 
     count = 1
+    shortest = 1.0
     announces = True
 
     def __init__(self, server: EtcdServer) -> None:
@@ -83,13 +78,12 @@ class EtcdGround:
                 self._server.ask("/v3/kv/put", {"key": b64(ROOT + key), "value": b64(value), "lease": lease})
 
     def _look(self, name: str) -> tuple[Kv | None, Kv | None, Kv | None, int]:
-        found: list[Any] = []
-        revision = 0
-        for start, end in (
-            (f"lock/{name}\0h", ""), (f"card/{name}", ""), (f"lock/{name}\0r", f"lock/{name}\0s")
-        ):  # fmt: skip
-            wanted = {"key": b64(ROOT + start), "limit": 1}
-            told = self._server.ask("/v3/kv/range", wanted | ({"range_end": b64(ROOT + end)} if end else {}))
-            found.append(next((Kv.of(kv) for kv in told.get("kvs", [])), None))
-            revision = int(told["header"]["revision"])
-        return found[0], found[1], found[2], revision
+        ranges = [
+            {"key": b64(f"{ROOT}lock/{name}\0h")},
+            {"key": b64(f"{ROOT}card/{name}")},
+            {"key": b64(f"{ROOT}lock/{name}\0r"), "range_end": b64(f"{ROOT}lock/{name}\0s"), "limit": 1},
+        ]
+        told = self._server.ask("/v3/kv/txn", {"success": [{"request_range": one} for one in ranges]})
+        found = [one["response_range"].get("kvs", []) for one in told["responses"]]
+        hold, card, readers = (Kv.of(kvs[0]) if kvs else None for kvs in found)
+        return hold, card, readers, int(told["header"]["revision"])

@@ -15,10 +15,6 @@ from .ground_sql import SqlGround
 missing = MariaDB.missing
 
 
-def plays(marked: set[str], side: str) -> bool:
-    return True
-
-
 @contextmanager
 def servers() -> Iterator[tuple[Database, Any]]:
     with MariaDB() as server:

@@ -15,10 +15,6 @@ from .ground_sql import SqlGround
 missing = PostgreSQL.missing
 
 
-def plays(marked: set[str], side: str) -> bool:
-    return True
-
-
 @contextmanager
 def servers() -> Iterator[tuple[Database, Any]]:
     with PostgreSQL() as server, psycopg.connect(server.url, autocommit=True) as connection:

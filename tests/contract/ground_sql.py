@@ -18,6 +18,7 @@ class SqlGround:
     """A database without our tables. What has expired may still be in it, and counts as gone."""
 
     count = 1
+    shortest = 0.15
 
     def __init__(self, url: str, announces: bool, connection: Any) -> None:
         self.urls = [url]

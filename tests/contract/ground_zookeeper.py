@@ -20,15 +20,10 @@ from tests.support.servers.zookeeper import ZooKeeper, missing
 
 from .grounds import ALL, SOMEBODY
 
-__all__ = ["ground", "missing", "plays", "servers"]
+__all__ = ["ground", "missing", "servers"]
 
 SESSION = 50
 """Seconds: enough for the longest ttl of a case."""
-
-
-def plays(marked: set[str], side: str) -> bool:
-    """What waits is the core, which has no sides: cases that take time are played on one."""
-    return side == "asyncio" or "takes_time" not in marked
 
 
 class Served:
@@ -55,6 +50,7 @@ class ZooKeeperGround:
     """What operators see who look at the nodes."""
 
     count = 1
+    shortest = 0.15
     announces = True
     _cases = itertools.count()
 

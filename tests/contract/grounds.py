@@ -16,6 +16,7 @@ from quorumlock import AsyncLocker
 from quorumlock.clocks import boot_time
 from quorumlock.engines.memory import MemoryEngine
 from quorumlock.engines.memory.server import ServerDouble
+from quorumlock.engines.memory.world import Clock
 from quorumlock.engines.redis import scripts
 from quorumlock.engines.sqlite.boot import this_boot
 from quorumlock.lab.servers import Server
@@ -37,6 +38,9 @@ class Ground(Protocol):
     count: int
     announces: bool
     """Are waiters told that it is their turn?"""
+    shortest: float
+    """The shortest ttl, in seconds, with which a lock can be acquired here, on a busy machine at the latest when it
+    is tried again."""
 
     async def prepare(self, locker: AsyncLocker) -> None:
         """Before the first use by a locker with this prefix."""
@@ -61,6 +65,7 @@ class RedisGround:
     """Real servers."""
 
     announces = True
+    shortest = 0.15
 
     def __init__(self, servers: Sequence[Server]) -> None:
         self.servers = servers
@@ -101,6 +106,9 @@ class MemoryGround:
     """Doubles of servers; every case has a world of its own, which its lockers share."""
 
     announces = True
+    shortest = 0.15
+    clock: Clock | None = None
+    """Of nodes and clients; it can be moved."""
     _worlds = itertools.count()
 
     def __init__(self, count: int) -> None:
@@ -110,7 +118,7 @@ class MemoryGround:
 
     async def prepare(self, locker: AsyncLocker) -> None:
         assert isinstance(locker.engine, MemoryEngine)
-        self.servers = locker.engine.servers
+        self.servers, self.clock = locker.engine.servers, locker.engine.clock
 
     def holders(self, name: str) -> list[str | None]:
         return [self._get(server, name) for server in self.servers]
@@ -139,6 +147,7 @@ class SqliteGround:
 
     count = 1
     announces = False
+    shortest = 0.15
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "locks.db"

@@ -1,26 +1,25 @@
 """The contract of keeping: who is renewed and until when, and how a holder learns that it is over.
 
-TTL is long enough for a busy machine to renew in time, and short enough to wait for. What is to happen "in time" is
-awaited for as long as it may take, and its time is measured only where it is part of the promise.
+What is to happen "in time" is waited for as long as it may take. That it came in time is seen from the reason: a
+lease whose keeper is too late is lost because it has expired.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
 from quorumlock import AsyncLease, LeaseLost, LossReason, events
 from quorumlock.events import Event
+from tests.support.waiting import PATIENCE, forever
 
 from .exclusion import nobody_else_gets
-from .stage import WITHIN, Stage, case, held, listen
+from .stage import LONG, Stage, case, held, held_briefly, listen
 
 pytestmark = pytest.mark.takes_time
 
 TTL = 1.0
-SHORT = 0.1
 
 
 def renewals(story: list[Event], name: str = "a") -> int:
@@ -57,7 +56,8 @@ async def test_a_kept_lease_outlives_its_ttl_several_times(stage: Stage) -> None
 async def test_many_leases_are_kept_at_once(stage: Stage) -> None:
     locks = await stage.connect()
     story = listen(locks)
-    leases = [await held(locks.lock(f"a{index}", ttl=TTL)) for index in range(10)]
+    leases = [await held(locks.lock(f"a{index}", ttl=stage.ttl_to_renew)) for index in range(10)]
+    await stage.skip(stage.ttl_to_renew / 2)
     assert await stage.until(lambda: all(renewals(story, lease.name) >= 1 for lease in leases))
     for lease in leases:
         lease.check()
@@ -70,13 +70,11 @@ async def test_a_lease_that_is_not_kept_expires_and_tells_so(stage: Stage) -> No
     ours, theirs = await stage.connect(), await stage.connect()
     story = listen(ours)
     told: list[AsyncLease] = []
-    started_at = time.monotonic()
-    lease = await held(ours.lock("a", ttl=SHORT, keep=False, on_lost=told.append))
-    lost = lease.lost
-    assert not lost.is_set()
-    assert await stage.until(lost.is_set)
-    took = time.monotonic() - started_at
-    assert 0.9 * SHORT <= took < SHORT + WITHIN
+    started_at, ttl = stage.now(), stage.ttl_to_expire
+    lease = await held_briefly(ours.lock("a", ttl=ttl, keep=False, on_lost=told.append))
+    assert not lease.lost.is_set() or stage.now() - started_at >= 0.9 * ttl
+    await stage.lost(lease)
+    assert stage.now() - started_at >= 0.9 * ttl
     assert lease.remaining() == 0
     assert not lease.held
     assert reason(lease) is LossReason.EXPIRED
@@ -86,7 +84,7 @@ async def test_a_lease_that_is_not_kept_expires_and_tells_so(stage: Stage) -> No
         events.Lost("a", lease.fence, LossReason.EXPIRED)
     ]
     assert renewals(story) == 0
-    new = await theirs.lock("a", ttl=1).acquire(timeout=2)
+    new = await theirs.lock("a", ttl=LONG).acquire(timeout=PATIENCE)
     assert new.fence > lease.fence
     await lease.release()
     await new.extend()
@@ -97,8 +95,9 @@ async def test_a_lease_that_is_not_kept_expires_and_tells_so(stage: Stage) -> No
 @case
 async def test_an_expired_lease_knows_it_without_waiting_to_be_told(stage: Stage) -> None:
     locks = await stage.connect()
-    lease = await held(locks.lock("a", ttl=SHORT, keep=False))
-    assert await stage.until(lambda: lease.remaining() == 0)
+    lease = await held_briefly(locks.lock("a", ttl=stage.ttl_to_expire, keep=False))
+    await stage.pass_time(stage.ttl_to_expire)
+    assert lease.remaining() == 0
     assert reason(lease) is LossReason.EXPIRED
     assert lease.lost.is_set()
     await lease.release()
@@ -109,16 +108,14 @@ async def test_a_holder_learns_within_a_ttl_that_its_lock_was_broken(stage: Stag
     ours, theirs = await stage.connect(), await stage.connect()
     story = listen(ours)
     told: list[AsyncLease] = []
-    lease = await held(ours.lock("a", ttl=TTL, on_lost=told.append))
-    lost = lease.lost
-    assert await stage.until(lambda: renewals(story) == 1)
+    lease = await held(ours.lock("a", ttl=stage.ttl_to_renew, on_lost=told.append))
+    await stage.skip(stage.ttl_to_renew / 2)
+    assert await stage.until(lambda: renewals(story) >= 1)
     await theirs.break_("a")
-    started_at = time.monotonic()
-    assert await stage.until(lost.is_set)
-    assert time.monotonic() - started_at < TTL
+    await stage.lost(lease)
     assert reason(lease) is LossReason.BROKEN
     assert await stage.until(lambda: len(told) == 1)
-    new = await held(theirs.lock("a", ttl=1))
+    new = await held(theirs.lock("a", ttl=LONG))
     await stage.spread(new)
     await lease.release()
     assert set(stage.ground.holders("a")) == {new.token}
@@ -128,13 +125,10 @@ async def test_a_holder_learns_within_a_ttl_that_its_lock_was_broken(stage: Stag
 @case
 async def test_a_holder_learns_within_a_ttl_that_somebody_else_has_its_lock(stage: Stage) -> None:
     locks = await stage.connect()
-    lease = await held(locks.lock("a", ttl=TTL))
-    lost = lease.lost
+    lease = await held(locks.lock("a", ttl=stage.ttl_to_renew))
     await stage.agrees("a", lease.token)
-    stage.ground.take("a", 900)
-    started_at = time.monotonic()
-    assert await stage.until(lost.is_set)
-    assert time.monotonic() - started_at < TTL
+    stage.ground.take("a", 30_000)
+    await stage.lost(lease)
     assert reason(lease) is LossReason.TAKEN
     await lease.release()
 
@@ -142,11 +136,10 @@ async def test_a_holder_learns_within_a_ttl_that_somebody_else_has_its_lock(stag
 @case
 async def test_a_lock_that_was_deleted_is_not_set_again(stage: Stage) -> None:
     locks = await stage.connect()
-    lease = await held(locks.lock("a", ttl=TTL))
-    lost = lease.lost
+    lease = await held(locks.lock("a", ttl=stage.ttl_to_renew))
     await stage.agrees("a", lease.token)
     stage.ground.delete("a")
-    assert await stage.until(lost.is_set)
+    await stage.lost(lease)
     assert reason(lease) is LossReason.BROKEN
     assert set(stage.ground.holders("a")) == {None}
     await lease.release()
@@ -158,14 +151,14 @@ async def test_a_block_whose_lease_was_lost_raises_at_its_end(stage: Stage) -> N
     ours, theirs = await stage.connect(), await stage.connect()
 
     async def body() -> None:
-        async with ours.lock("a", ttl=TTL) as lease:
+        async with ours.lock("a", ttl=stage.ttl_to_renew) as lease:
             await theirs.break_("a")
-            assert await stage.until(lease.lost.is_set)
+            await stage.lost(lease)
 
     with pytest.raises(LeaseLost) as lost:
         await body()
     assert lost.value.reason is LossReason.BROKEN
-    again = await held(ours.lock("a", ttl=1))
+    again = await held(ours.lock("a", ttl=LONG))
     await again.release()
 
 
@@ -176,19 +169,18 @@ async def test_the_body_of_a_block_is_cancelled_when_its_lease_is_lost(stage: St
     seen: list[str] = []
 
     async def body() -> None:
-        async with ours.lock("a", ttl=TTL):
+        async with ours.lock("a", ttl=stage.ttl_to_renew):
             try:
                 await theirs.break_("a")
-                await asyncio.sleep(60)
+                await stage.skip(stage.ttl_to_renew)
+                await forever()
             except asyncio.CancelledError as cancelled:
                 seen.append(str(cancelled))
                 raise
         seen.append("went on behind the block")
 
-    started_at = time.monotonic()
     with pytest.raises(LeaseLost) as lost:
-        await body()
-    assert time.monotonic() - started_at < TTL + WITHIN
+        await asyncio.wait_for(body(), PATIENCE)
     assert lost.value.reason is LossReason.BROKEN
     assert len(seen) == 1
     assert "is lost" in seen[0]
@@ -205,9 +197,9 @@ async def test_a_block_that_another_cancels_is_cancelled_and_released(stage: Sta
     inside = asyncio.Event()
 
     async def body() -> None:
-        async with locks.lock("a", ttl=TTL):
+        async with locks.lock("a", ttl=LONG):
             inside.set()
-            await asyncio.sleep(60)
+            await forever()
 
     task = asyncio.create_task(body())
     await inside.wait()
@@ -217,19 +209,19 @@ async def test_a_block_that_another_cancels_is_cancelled_and_released(stage: Sta
     await stage.agrees("a", None)
 
 
+@pytest.mark.real_time(0.25)  # or it is not renewed before max_hold is over
 @case
 async def test_nobody_holds_a_lock_for_longer_than_max_hold_and_a_ttl(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
     story = listen(ours)
-    started_at = time.monotonic()
-    lease = await held(ours.lock("a", ttl=TTL, max_hold=TTL))
-    lost = lease.lost
-    assert await stage.until(lost.is_set)
-    took = time.monotonic() - started_at
-    assert TTL < took < TTL + TTL + WITHIN
+    started_at, ttl = stage.now(), stage.ttl_to_renew
+    lease = await held(ours.lock("a", ttl=ttl, max_hold=0.6 * ttl))
+    await stage.skip(0.6 * ttl)
+    await stage.lost(lease)
+    assert stage.now() - started_at > ttl
     assert renewals(story) >= 1
     assert reason(lease) is LossReason.MAX_HOLD
-    new = await theirs.lock("a", ttl=1).acquire(timeout=2)
+    new = await theirs.lock("a", ttl=LONG).acquire(timeout=PATIENCE)
     await new.release()
     await lease.release()
 
@@ -238,14 +230,16 @@ async def test_nobody_holds_a_lock_for_longer_than_max_hold_and_a_ttl(stage: Sta
 async def test_what_was_released_is_not_renewed(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
     story = listen(ours)
-    lease = await held(ours.lock("a", ttl=9 * SHORT))
-    other = await held(ours.lock("b", ttl=9 * SHORT))
+    lease = await held(ours.lock("a", ttl=stage.ttl_to_renew))
+    other = await held(ours.lock("b", ttl=stage.ttl_to_renew))
+    await stage.skip(stage.ttl_to_renew / 2)
     assert await stage.until(lambda: renewals(story) >= 1)
     await lease.release()
     before = renewals(story)
-    new = await held(theirs.lock("a", ttl=1, keep=False))
+    new = await held(theirs.lock("a", ttl=1.5 * LONG, keep=False))
     await stage.spread(new)
     start = renewals(story, "b")
+    await stage.skip(stage.ttl_to_renew)
     goes_on = await stage.until(lambda: renewals(story, "b") >= start + 2)
     assert goes_on, f"the keeper does not go on with what is left (lost: {other.lost.is_set()})"
     assert renewals(story) == before
@@ -259,14 +253,16 @@ async def test_what_was_released_is_not_renewed(stage: Stage) -> None:
 @case
 async def test_a_lease_extended_by_hand_is_kept_as_well(stage: Stage) -> None:
     """A holder that shortens its lease is renewed at the new pace."""
-    locks = await stage.connect(max_ttl=3)
+    locks = await stage.connect()
     story = listen(locks)
-    lease = await held(locks.lock("a", ttl=3))
-    await lease.extend(TTL)
+    ttl = stage.ttl_to_renew
+    lease = await held(locks.lock("a", ttl=1.5 * ttl))
+    await lease.extend(ttl)
     start = renewals(story)
+    await stage.skip(ttl)
     assert await stage.until(lambda: renewals(story) >= start + 2)
     lease.check()
-    assert lease.remaining() <= TTL
+    assert lease.remaining() <= ttl
     await lease.release()
 
 
@@ -274,9 +270,10 @@ async def test_a_lease_extended_by_hand_is_kept_as_well(stage: Stage) -> None:
 @case
 async def test_a_node_that_forgot_the_lock_is_given_it_again(stage: Stage) -> None:
     locks = await stage.connect()
-    lease = await held(locks.lock("a", ttl=TTL))
+    lease = await held(locks.lock("a", ttl=stage.ttl_to_renew))
     await stage.agrees("a", lease.token)
     stage.ground.delete("a", slice(stage.count // 2))
+    await stage.skip(stage.ttl_to_renew / 2)
     await stage.agrees("a", lease.token)
     lease.check()
     await lease.release()
@@ -288,9 +285,10 @@ async def test_a_lease_may_be_handed_to_another(stage: Stage) -> None:
     """Acquired by a thread or task that is over: it is kept, and another extends and releases it."""
     ours, theirs = await stage.connect(), await stage.connect()
     story = listen(ours)
-    lease = await stage.acquire_in_passing(ours.lock("a", ttl=TTL))
+    lease = await stage.acquire_in_passing(ours.lock("a", ttl=stage.ttl_to_renew))
+    await stage.skip(stage.ttl_to_renew)
     assert await stage.until(lambda: renewals(story) >= 2)
-    assert await theirs.lock("a", ttl=1).try_acquire() is None
+    assert await theirs.lock("a", ttl=LONG).try_acquire() is None
 
     async def successor() -> None:
         lease.check()
@@ -305,10 +303,9 @@ async def test_a_lease_may_be_handed_to_another(stage: Stage) -> None:
 @case
 async def test_a_block_is_not_kept_for_an_owner_that_is_gone(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
-    lease = await stage.enter_and_vanish(ours.lock("a", ttl=0.3))
-    lost = lease.lost
-    new = await theirs.lock("a", ttl=1).acquire(timeout=3)
-    assert await stage.until(lost.is_set)
+    lease = await stage.enter_and_vanish(ours.lock("a", ttl=max(0.3, stage.ttl_to_expire)))
+    await stage.lost(lease)
+    new = await theirs.lock("a", ttl=LONG).acquire(timeout=PATIENCE)
     assert reason(lease) is LossReason.OWNER_GONE
     await lease.release()
     await new.extend()
@@ -322,12 +319,12 @@ async def test_what_on_lost_raises_is_dropped_and_the_keeper_goes_on(stage: Stag
 
     ours, theirs = await stage.connect(), await stage.connect()
     story = listen(ours)
-    lease = await held(ours.lock("a", ttl=TTL, on_lost=fails))
-    other = await held(ours.lock("b", ttl=TTL))
-    lost = lease.lost
+    lease = await held(ours.lock("a", ttl=stage.ttl_to_renew, on_lost=fails))
+    other = await held(ours.lock("b", ttl=stage.ttl_to_renew))
     await theirs.break_("a")
-    assert await stage.until(lost.is_set)
+    await stage.lost(lease)
     start = renewals(story, "b")
+    await stage.skip(stage.ttl_to_renew / 2)
     assert await stage.until(lambda: renewals(story, "b") > start)
     other.check()
     await lease.release()
@@ -344,8 +341,9 @@ async def test_on_lost_may_be_a_coroutine_function(stage: Stage) -> None:
         await asyncio.sleep(0)
         told.set()
 
-    lease = await held(locks.lock("a", ttl=SHORT, keep=False, on_lost=on_lost))
-    await asyncio.wait_for(told.wait(), 3)
+    lease = await held_briefly(locks.lock("a", ttl=stage.ttl_to_expire, keep=False, on_lost=on_lost))
+    await stage.lost(lease)
+    await asyncio.wait_for(told.wait(), PATIENCE)
     assert reason(lease) is LossReason.EXPIRED
     await lease.release()
 
@@ -353,9 +351,10 @@ async def test_on_lost_may_be_a_coroutine_function(stage: Stage) -> None:
 @case
 async def test_leases_of_a_closed_locker_end_by_their_ttl(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
-    lease = await held(ours.lock("a", ttl=SHORT))
+    lease = await held_briefly(ours.lock("a", ttl=stage.ttl_to_expire))
     await ours.aclose()
-    new = await theirs.lock("a", ttl=1).acquire(timeout=3)
+    await stage.pass_time(stage.ttl_to_expire)
+    new = await theirs.lock("a", ttl=LONG).acquire(timeout=PATIENCE)
     assert not lease.held
     assert reason(lease) is LossReason.EXPIRED
     await new.release()

@@ -10,23 +10,22 @@ import pytest
 
 from quorumlock import AsyncLease, LeaseLost, LossReason, events
 from quorumlock.events import Event
+from tests.support.waiting import PATIENCE
 
-from .stage import Stage, case, held
-
-SHORT = 0.1
+from .stage import LONG, Stage, case, held, held_briefly
 
 
 @case
 async def test_remaining_counts_down_below_the_ttl_of_the_nodes(stage: Stage) -> None:
     locks = await stage.connect()
-    lease = await held(locks.lock("a", ttl=1, keep=False, note="nightly"))
+    lease = await held(locks.lock("a", ttl=LONG, keep=False, note="nightly"))
     first = lease.remaining()
-    assert 0.5 < first < 1 - 0.01, "the drift allowance is not taken off"
+    assert 0.5 * LONG < first < 0.995 * LONG, "the drift allowance is not taken off"
     started_at = time.monotonic()
     assert await stage.until(lambda: lease.remaining() < first - 0.02)
     assert time.monotonic() - started_at > 0.015
     assert lease.held
-    assert (lease.name, lease.resource, lease.ttl, lease.note) == ("a", "a", 1.0, "nightly")
+    assert (lease.name, lease.resource, lease.ttl, lease.note) == ("a", "a", LONG, "nightly")
     lease.check()
     await lease.release()
 
@@ -36,7 +35,7 @@ async def test_remaining_counts_down_below_the_ttl_of_the_nodes(stage: Stage) ->
 async def test_check_never_says_yes_past_the_deadline(stage: Stage) -> None:
     """The lease's own deadline comes before the nodes': nobody else can have the lock while check() is quiet."""
     locks = await stage.connect()
-    lease = await held(locks.lock("a", ttl=SHORT, keep=False))
+    lease = await held_briefly(locks.lock("a", ttl=stage.ground.shortest, keep=False))
     while True:
         try:
             lease.check()
@@ -55,7 +54,7 @@ async def test_on_lost_may_fail_without_hiding_the_loss(stage: Stage) -> None:
         raise RuntimeError("in the user's callback")
 
     locks = await stage.connect()
-    lease = await held(locks.lock("a", ttl=1, keep=False, on_lost=fails))
+    lease = await held(locks.lock("a", ttl=LONG, keep=False, on_lost=fails))
     await locks.break_("a")
     with pytest.raises(LeaseLost):
         await lease.extend()
@@ -66,7 +65,7 @@ async def test_on_lost_may_fail_without_hiding_the_loss(stage: Stage) -> None:
 @case
 async def test_a_block_releases_at_its_end(stage: Stage) -> None:
     locks = await stage.connect()
-    lock = locks.lock("a", ttl=1)
+    lock = locks.lock("a", ttl=LONG)
     async with lock as lease:
         lease.check()
         assert await lock.locked()
@@ -81,12 +80,12 @@ async def test_a_block_releases_at_its_end(stage: Stage) -> None:
 async def test_a_block_that_outlived_its_lease_raises(stage: Stage) -> None:
     locks = await stage.connect()
     with pytest.raises(LeaseLost) as lost:
-        async with locks.lock("a", ttl=SHORT, keep=False) as lease:
-            await stage.until(lambda: not lease.held)
+        async with locks.lock("a", ttl=stage.ttl_to_expire, keep=False, timeout=PATIENCE) as lease:
+            await stage.lost(lease)
     assert lost.value.reason is LossReason.EXPIRED
     with pytest.raises(LeaseLost):
-        async with await locks.lock("a", ttl=SHORT, keep=False).acquire(timeout=2) as lease:
-            await stage.until(lambda: not lease.held)
+        async with await held_briefly(locks.lock("a", ttl=stage.ttl_to_expire, keep=False)) as lease:
+            await stage.lost(lease)
 
 
 @pytest.mark.takes_time
@@ -98,15 +97,15 @@ async def test_the_own_error_of_a_block_wins(stage: Stage) -> None:
         async with locks.lock(name, ttl=ttl, keep=False) as lease:
             if overtime:
                 try:
-                    await stage.until(lambda: lease.lost.is_set())
+                    await stage.lost(lease)
                 except asyncio.CancelledError:
                     pass  # on asyncio the body is cancelled; it fails in its own way all the same
             raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        await body("a", SHORT, overtime=True)
+        await body("a", stage.ttl_to_expire, overtime=True)
     with pytest.raises(KeyError, match="mine"):
-        await body("b", 1, overtime=False)
+        await body("b", LONG, overtime=False)
     await stage.agrees("b", None)
 
 
@@ -117,13 +116,13 @@ async def test_a_block_left_late_does_not_touch_the_new_holder(stage: Stage) -> 
     taken: list[AsyncLease] = []
 
     async def overslept() -> None:
-        async with ours.lock("a", ttl=SHORT, keep=False) as lease:
+        async with ours.lock("a", ttl=stage.ttl_to_expire, keep=False) as lease:
             try:
-                await stage.until(lease.lost.is_set)
+                await stage.lost(lease)
             except asyncio.CancelledError:
                 pass  # on asyncio the body is cancelled; it goes on all the same
-            await stage.until(lambda: not any(stage.ground.holders("a")))
-            new = await held(theirs.lock("a", ttl=1))
+            await stage.agrees("a", None)
+            new = await held(theirs.lock("a", ttl=LONG))
             await stage.spread(new)
             taken.append(new)
 
@@ -138,7 +137,7 @@ async def test_a_block_left_late_does_not_touch_the_new_holder(stage: Stage) -> 
 @case
 async def test_a_released_block_is_quiet(stage: Stage) -> None:
     locks = await stage.connect()
-    async with locks.lock("a", ttl=1) as lease:
+    async with locks.lock("a", ttl=LONG) as lease:
         await lease.release()
 
 
@@ -147,15 +146,15 @@ async def test_events_tell_the_story_of_a_lease(stage: Stage) -> None:
     locks = await stage.connect()
     story: list[Event] = []
     stop = locks.subscribe(story.append)
-    lease = await held(locks.lock("a", ttl=1, keep=False))
+    lease = await held(locks.lock("a", ttl=LONG, keep=False))
     await lease.extend()
     await lease.release()
-    gone = await held(locks.lock("b", ttl=1, keep=False))
+    gone = await held(locks.lock("b", ttl=LONG, keep=False))
     await locks.break_("b")
     with pytest.raises(LeaseLost):
         await gone.extend()
     stop()
-    await (await held(locks.lock("c", ttl=1))).release()
+    await (await held(locks.lock("c", ttl=LONG))).release()
     kinds = [type(event) for event in story if not isinstance(event, events.Confirmed | events.Healed)]
     assert kinds == [
         events.Acquired,
@@ -185,7 +184,7 @@ async def test_a_failing_subscriber_breaks_nothing(stage: Stage) -> None:
     heard: list[Event] = []
     locks.subscribe(fails)
     locks.subscribe(heard.append)
-    lease = await held(locks.lock("a", ttl=1))
+    lease = await held(locks.lock("a", ttl=LONG))
     await lease.release()
     assert [type(event) for event in heard] == [events.Acquired, events.Released]
 
@@ -193,11 +192,11 @@ async def test_a_failing_subscriber_breaks_nothing(stage: Stage) -> None:
 @case
 async def test_the_token_is_never_shown_whole(stage: Stage) -> None:
     locks = await stage.connect()
-    lease = await held(locks.lock("a", ttl=1))
+    lease = await held(locks.lock("a", ttl=LONG))
     secret = lease.token.partition("@")[0]
     rival = await stage.connect()
     with pytest.raises(Exception, match="held") as busy:
-        await rival.lock("a", ttl=1).acquire(timeout=0)
+        await rival.lock("a", ttl=LONG).acquire(timeout=0)
     for shown in (repr(lease), str(lease), repr(lease.tally), str(busy.value), repr(busy.value), repr(locks)):
         assert secret not in shown
         assert secret[:12] not in shown
@@ -209,9 +208,9 @@ async def test_the_token_is_never_shown_whole(stage: Stage) -> None:
 @case
 async def test_errors_travel_between_processes(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
-    lease = await held(ours.lock("a", ttl=1))
+    lease = await held(ours.lock("a", ttl=LONG))
     with pytest.raises(Exception, match="held") as busy:
-        await theirs.lock("a", ttl=1).acquire(timeout=0)
+        await theirs.lock("a", ttl=LONG).acquire(timeout=0)
     copy = pickle.loads(pickle.dumps(busy.value))
     assert type(copy) is type(busy.value)
     assert str(copy) == str(busy.value)

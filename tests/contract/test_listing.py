@@ -10,21 +10,21 @@ import quorumlock
 from quorumlock import NoQuorum
 from quorumlock.lab.servers import free_port
 
-from .stage import Stage, case, held
+from .stage import LONG, Stage, case, held
 
 
 @case
 async def test_only_what_is_held_is_listed(stage: Stage) -> None:
-    ours, theirs = await stage.connect(max_ttl=30), await stage.connect(max_ttl=30)
+    ours, theirs = await stage.connect(), await stage.connect()
     assert await theirs.list() == []
     leases = [
-        await held(ours.lock("jobs:2", ttl=20)),
-        await held(ours.lock("jobs:1", ttl=20)),
-        await held(ours.multi(["m", "n"], ttl=20)),
-        await held(ours.semaphore("s", 1, ttl=20)),
-        await held(ours.read_write("r").read(ttl=20)),
+        await held(ours.lock("jobs:2", ttl=LONG)),
+        await held(ours.lock("jobs:1", ttl=LONG)),
+        await held(ours.multi(["m", "n"], ttl=LONG)),
+        await held(ours.semaphore("s", 1, ttl=LONG)),
+        await held(ours.read_write("r").read(ttl=LONG)),
     ]
-    gone = await held(ours.lock("jobs:3", ttl=20))
+    gone = await held(ours.lock("jobs:3", ttl=LONG))
     await gone.release()
     for locks in (ours, theirs):
         assert await locks.list() == ["jobs:1", "jobs:2", "m", "n", "r", "s#0"]
@@ -39,9 +39,9 @@ async def test_only_what_is_held_is_listed(stage: Stage) -> None:
 
 @case
 async def test_patterns(stage: Stage) -> None:
-    locks = await stage.connect(max_ttl=30)
+    locks = await stage.connect()
     names = ["a", "aa", "ab", "b", "x.y", "xzy", "äö"]
-    leases = [await held(locks.lock(name, ttl=20)) for name in names]
+    leases = [await held(locks.lock(name, ttl=LONG)) for name in names]
     expected = {
         "a": ["a"], "a*": ["a", "aa", "ab"], "?": ["a", "b"], "a?": ["aa", "ab"], "*b": ["ab", "b"],
         "x.y": ["x.y"], "x?y": ["x.y", "xzy"], "*": names, "**": names, "c*": [], "???": ["x.y", "xzy"],
@@ -55,8 +55,8 @@ async def test_patterns(stage: Stage) -> None:
 
 @case
 async def test_at_most_so_many(stage: Stage) -> None:
-    locks = await stage.connect(max_ttl=30)
-    lease = await held(locks.multi([f"l{index:02}" for index in range(20)], ttl=20))
+    locks = await stage.connect()
+    lease = await held(locks.multi([f"l{index:02}" for index in range(20)], ttl=LONG))
     assert len(await locks.list("l*", limit=7)) == 7
     assert len(await locks.list("l*", limit=20)) == 20
     assert len(await locks.list("l*")) == 20
@@ -65,9 +65,9 @@ async def test_at_most_so_many(stage: Stage) -> None:
 
 @case
 async def test_prefixes_keep_lists_apart(stage: Stage) -> None:
-    plain = await stage.connect(max_ttl=30)
-    shop, bank = await stage.connect(prefix="shop:", max_ttl=30), await stage.connect(prefix="bank:", max_ttl=30)
-    leases = [await held(locks.lock(name, ttl=20)) for locks, name in ((plain, "p"), (shop, "s"), (bank, "b"))]
+    plain = await stage.connect()
+    shop, bank = await stage.connect(prefix="shop:"), await stage.connect(prefix="bank:")
+    leases = [await held(locks.lock(name, ttl=LONG)) for locks, name in ((plain, "p"), (shop, "s"), (bank, "b"))]
     assert await shop.list() == ["s"]
     assert await bank.list() == ["b"]
     assert "p" in await plain.list()

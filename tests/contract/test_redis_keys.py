@@ -10,9 +10,10 @@ import pytest
 from quorumlock import EngineError, NoQuorum
 from quorumlock.lab.servers import Server
 from tests.live.tools import get, keys, pttl
+from tests.support.waiting import PATIENCE
 
 from .grounds import RedisGround
-from .stage import Stage, case, held
+from .stage import LONG, Stage, case, held
 
 pytestmark = pytest.mark.redis_keys
 
@@ -31,7 +32,7 @@ def nodes(stage: Stage) -> list[Server]:
 @case
 async def test_the_lock_is_a_plain_string_that_holds_the_token(stage: Stage) -> None:
     locks = await stage.connect()
-    lease = await held(locks.lock("a", ttl=1))
+    lease = await held(locks.lock("a", ttl=LONG))
     await everywhere(stage, lambda node: node.command("TYPE", "a") == b"+string\r\n")
     await everywhere(stage, lambda node: get(node, "a") == lease.token)
     await lease.release()
@@ -40,9 +41,9 @@ async def test_the_lock_is_a_plain_string_that_holds_the_token(stage: Stage) -> 
 @case
 async def test_every_key_has_a_ttl_but_the_marker(stage: Stage) -> None:
     locks = await stage.connect()
-    lease = await held(locks.lock("a", ttl=1))
+    lease = await held(locks.lock("a", ttl=LONG))
     await lease.extend()
-    gone = await held(locks.lock("b", ttl=1))
+    gone = await held(locks.lock("b", ttl=LONG))
     await gone.release()
     await locks.break_("c")
     expected = {"a", "ql:fence:{a}", "ql:fence:{b}", "ql:fence:{c}", "ql:broken:{c}", "ql:node"}
@@ -55,7 +56,7 @@ async def test_every_key_has_a_ttl_but_the_marker(stage: Stage) -> None:
 @case
 async def test_a_prefix_is_put_before_every_key(stage: Stage) -> None:
     locks = await stage.connect(prefix="shop:")
-    lease = await held(locks.lock("a", ttl=1))
+    lease = await held(locks.lock("a", ttl=LONG))
     await everywhere(stage, lambda node: get(node, "shop:a") == lease.token)
     await everywhere(stage, lambda node: keys(node) == {"shop:a", "shop:ql:fence:{shop:a}", "shop:ql:node"})
     await lease.release()
@@ -66,9 +67,9 @@ async def test_a_prefix_is_put_before_every_key(stage: Stage) -> None:
 async def test_a_key_set_by_another_library_excludes_us(stage: Stage) -> None:
     locks = await stage.connect()
     for node in nodes(stage):
-        node.command("SET", "a", "redsync's value", "NX", "PX", "100")
-    assert await locks.lock("a", ttl=1).try_acquire() is None
-    lease = await locks.lock("a", ttl=1).acquire(timeout=3)
+        node.command("SET", "a", "redsync's value", "NX", "PX", "300")
+    assert await locks.lock("a", ttl=LONG).try_acquire() is None
+    lease = await locks.lock("a", ttl=LONG).acquire(timeout=PATIENCE)
     await lease.release()
 
 
@@ -81,15 +82,15 @@ async def test_a_key_of_another_kind_is_told_by_every_kind_of_lock(stage: Stage)
             node.command("HSET", key, "field", "value")
     pair = locks.read_write("a")
     attempts: list[Callable[[], Awaitable[object]]] = [
-        locks.lock("a", ttl=1).try_acquire,
-        locks.lock("a", ttl=1, fair=True).try_acquire,
-        locks.lock("a", ttl=1).locked,
-        pair.read(ttl=1).try_acquire,
-        pair.write(ttl=1).try_acquire,
-        locks.semaphore("s", 1, ttl=1).try_acquire,
-        locks.multi(["b", "a"], ttl=1).try_acquire,
-        locks.election("a", ttl=1).lead(timeout=0.05).__aenter__,
-        locks.election("a", ttl=1).leader,
+        locks.lock("a", ttl=LONG).try_acquire,
+        locks.lock("a", ttl=LONG, fair=True).try_acquire,
+        locks.lock("a", ttl=LONG).locked,
+        pair.read(ttl=LONG).try_acquire,
+        pair.write(ttl=LONG).try_acquire,
+        locks.semaphore("s", 1, ttl=LONG).try_acquire,
+        locks.multi(["b", "a"], ttl=LONG).try_acquire,
+        locks.election("a", ttl=LONG).lead(timeout=0.05).__aenter__,
+        locks.election("a", ttl=LONG).leader,
         partial(locks.inspect, "a"),
         partial(locks.break_, "a"),
     ]

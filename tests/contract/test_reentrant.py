@@ -10,7 +10,7 @@ import pytest
 from quorumlock import AsyncLease, ConfigurationError, LeaseLost
 from quorumlock.front import DEEPEST
 
-from .stage import Stage, case, held
+from .stage import LONG, Stage, case, held
 
 
 @case
@@ -18,19 +18,19 @@ async def test_its_holder_enters_again_and_only_the_last_release_frees_it(stage:
     ours, theirs = await stage.connect(), await stage.connect()
 
     async def told() -> None:
-        first = await ours.lock("a", ttl=1, reentrant=True).acquire()
-        second = await ours.lock("a", ttl=1, reentrant=True).acquire(timeout=0)
-        third = await held(ours.lock("a", ttl=1, reentrant=True))
+        first = await ours.lock("a", ttl=LONG, reentrant=True).acquire()
+        second = await ours.lock("a", ttl=LONG, reentrant=True).acquire(timeout=0)
+        third = await held(ours.lock("a", ttl=LONG, reentrant=True))
         assert {lease.token for lease in (second, third)} == {first.token}
         assert {lease.fence for lease in (second, third)} == {first.fence}
         for lease in (third, second):
             await lease.release()
             assert first.held
             first.check()
-            assert await theirs.lock("a", ttl=1).try_acquire() is None
+            assert await theirs.lock("a", ttl=LONG).try_acquire() is None
         await first.release()
         assert not first.held
-        await (await held(theirs.lock("a", ttl=1))).release()
+        await (await held(theirs.lock("a", ttl=LONG))).release()
 
     await stage.as_owner(told)
 
@@ -41,10 +41,10 @@ async def test_nobody_is_asked_to_let_it_enter_again(stage: Stage) -> None:
     locks = await stage.connect()
 
     async def told() -> None:
-        lease = await locks.lock("a", ttl=1, keep=False, reentrant=True).acquire()
+        lease = await locks.lock("a", ttl=LONG, keep=False, reentrant=True).acquire()
         await stage.agrees("a", lease.token)
         stage.ground.delete("a")
-        again = await locks.lock("a", ttl=1, keep=False, reentrant=True).acquire()
+        again = await locks.lock("a", ttl=LONG, keep=False, reentrant=True).acquire()
         assert (again.token, again.fence) == (lease.token, lease.fence)
         assert set(stage.ground.holders("a")) == {None}
         await again.release()
@@ -56,7 +56,7 @@ async def test_nobody_is_asked_to_let_it_enter_again(stage: Stage) -> None:
 @case
 async def test_blocks_may_be_nested(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
-    lock = ours.lock("a", ttl=1, reentrant=True)
+    lock = ours.lock("a", ttl=LONG, reentrant=True)
 
     async def told() -> None:
         async with lock as outer:
@@ -66,9 +66,9 @@ async def test_blocks_may_be_nested(stage: Stage) -> None:
             outer.check()
             async with lock as inner:
                 assert inner.fence == outer.fence
-                assert await theirs.lock("a", ttl=1).try_acquire() is None
-            assert await theirs.lock("a", ttl=1).try_acquire() is None
-        await (await held(theirs.lock("a", ttl=1))).release()
+                assert await theirs.lock("a", ttl=LONG).try_acquire() is None
+            assert await theirs.lock("a", ttl=LONG).try_acquire() is None
+        await (await held(theirs.lock("a", ttl=LONG))).release()
 
     await stage.as_owner(told)
 
@@ -77,7 +77,7 @@ async def test_blocks_may_be_nested(stage: Stage) -> None:
 async def test_others_of_its_process_are_other_owners(stage: Stage) -> None:
     """A child task, or a thread to which the context was handed on."""
     locks = await stage.connect()
-    lock = locks.lock("a", ttl=1, reentrant=True)
+    lock = locks.lock("a", ttl=LONG, reentrant=True)
 
     async def told() -> None:
         async with lock as lease:
@@ -99,12 +99,12 @@ async def test_a_lock_that_is_not_reentrant_is_not_entered_again(stage: Stage) -
     locks = await stage.connect()
 
     async def told() -> None:
-        async with locks.lock("a", ttl=1):
-            assert await locks.lock("a", ttl=1).try_acquire() is None
-            assert await locks.lock("a", ttl=1, reentrant=True).try_acquire() is None
-        async with locks.lock("a", ttl=1, reentrant=True):
-            assert await locks.lock("a", ttl=1).try_acquire() is None
-            await (await held(locks.lock("b", ttl=1, reentrant=True))).release()
+        async with locks.lock("a", ttl=LONG):
+            assert await locks.lock("a", ttl=LONG).try_acquire() is None
+            assert await locks.lock("a", ttl=LONG, reentrant=True).try_acquire() is None
+        async with locks.lock("a", ttl=LONG, reentrant=True):
+            assert await locks.lock("a", ttl=LONG).try_acquire() is None
+            await (await held(locks.lock("b", ttl=LONG, reentrant=True))).release()
 
     await stage.as_owner(told)
 
@@ -112,7 +112,7 @@ async def test_a_lock_that_is_not_reentrant_is_not_entered_again(stage: Stage) -
 @case
 async def test_what_was_lost_is_not_entered_again(stage: Stage) -> None:
     locks = await stage.connect()
-    lock = locks.lock("a", ttl=1, reentrant=True)
+    lock = locks.lock("a", ttl=LONG, reentrant=True)
 
     async def told() -> tuple[AsyncLease, AsyncLease]:
         lost = await lock.acquire()
@@ -134,7 +134,7 @@ async def test_what_was_lost_is_not_entered_again(stage: Stage) -> None:
 @case
 async def test_there_is_a_limit_to_how_deep_it_is_entered(stage: Stage) -> None:
     locks = await stage.connect()
-    lock = locks.lock("a", ttl=1, reentrant=True)
+    lock = locks.lock("a", ttl=LONG, reentrant=True)
 
     async def told() -> None:
         lease = await lock.acquire()

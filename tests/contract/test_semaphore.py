@@ -8,10 +8,11 @@ import pytest
 
 from quorumlock import AcquireTimeout, AsyncLease, LeaseLost, LockHeld, LossReason, Unsupported
 from quorumlock.clocks import boot_time
+from tests.support.waiting import PATIENCE
 
 from .exclusion import Claims, nobody_else_gets
 from .grounds import SOMEBODY
-from .stage import Stage, case, held
+from .stage import LONG, Stage, case, held, held_briefly
 
 TTL = 1.0
 """Long enough for most machines to renew in time; see `exclusion.py` for those that are too busy."""
@@ -20,20 +21,20 @@ TTL = 1.0
 @case
 async def test_so_many_have_it_at_a_time(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
-    leases = [await held(locks.semaphore("a", 3, ttl=1)) for locks in (ours, theirs, ours)]
+    leases = [await held(locks.semaphore("a", 3, ttl=LONG)) for locks in (ours, theirs, ours)]
     assert {lease.slot for lease in leases} == {0, 1, 2}
     assert {lease.resource for lease in leases} == {"a#0", "a#1", "a#2"}
     assert {lease.name for lease in leases} == {"a"}
     assert len({lease.token for lease in leases}) == 3
     for locks in (ours, theirs):
-        assert await locks.semaphore("a", 3, ttl=1).try_acquire() is None
+        assert await locks.semaphore("a", 3, ttl=LONG).try_acquire() is None
     with pytest.raises(LockHeld):
-        await theirs.semaphore("a", 3, ttl=1).acquire(timeout=0)
+        await theirs.semaphore("a", 3, ttl=LONG).acquire(timeout=0)
     with pytest.raises(AcquireTimeout):
-        await theirs.semaphore("a", 3, ttl=1).acquire(timeout=0.05)
+        await theirs.semaphore("a", 3, ttl=LONG).acquire(timeout=0.05)
     freed = leases.pop(1)
     await freed.release()
-    again = await held(theirs.semaphore("a", 3, ttl=1))
+    again = await held(theirs.semaphore("a", 3, ttl=LONG))
     assert again.slot == freed.slot
     assert again.fence > freed.fence
     for lease in (again, *leases):
@@ -45,10 +46,10 @@ async def test_so_many_have_it_at_a_time(stage: Stage) -> None:
 @case
 async def test_one_permit_is_a_mutex(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
-    async with ours.semaphore("a", 1, ttl=1) as lease:
+    async with ours.semaphore("a", 1, ttl=LONG) as lease:
         assert (lease.slot, lease.resource) == (0, "a#0")
-        assert await theirs.semaphore("a", 1, ttl=1).try_acquire() is None
-    await (await held(theirs.semaphore("a", 1, ttl=1))).release()
+        assert await theirs.semaphore("a", 1, ttl=LONG).try_acquire() is None
+    await (await held(theirs.semaphore("a", 1, ttl=LONG))).release()
 
 
 @case
@@ -58,7 +59,7 @@ async def test_never_more_than_that_under_contention(stage: Stage) -> None:
 
     async def work(index: int) -> None:
         for _ in range(2):
-            lease = await lockers[index % 3].semaphore("a", 2, ttl=1).acquire(timeout=30)
+            lease = await lockers[index % 3].semaphore("a", 2, ttl=LONG).acquire(timeout=60)
             began_at = boot_time()
             slots.add(lease.slot)
             await asyncio.sleep(0.002)
@@ -74,15 +75,15 @@ async def test_never_more_than_that_under_contention(stage: Stage) -> None:
 @case
 async def test_whoever_waits_is_told_of_a_free_slot(stage: Stage) -> None:
     """Also the second, while the first who waited holds the slot that it was told of."""
-    ours = await stage.connect(max_ttl=30)
-    leases = [await held(ours.semaphore("a", 2, ttl=20)) for _ in range(2)]
+    ours = await stage.connect()
+    leases = [await held(ours.semaphore("a", 2, ttl=LONG)) for _ in range(2)]
     lockers = [await stage.connect_patient(), await stage.connect_patient()]
-    waiters = [await stage.queue(locks.semaphore("a", 2, ttl=20), n) for n, locks in enumerate(lockers, 1)]
+    waiters = [await stage.queue(locks.semaphore("a", 2, ttl=LONG), n) for n, locks in enumerate(lockers, 1)]
     await leases[0].release()
-    done, _ = await asyncio.wait(waiters, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    done, _ = await asyncio.wait(waiters, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
     assert len(done) == 1
     await leases[1].release()
-    got = await asyncio.wait_for(asyncio.gather(*waiters), 10)
+    got = await asyncio.wait_for(asyncio.gather(*waiters), PATIENCE)
     assert {lease.slot for lease in got} == {0, 1}
     for lease in got:
         await lease.release()
@@ -91,12 +92,12 @@ async def test_whoever_waits_is_told_of_a_free_slot(stage: Stage) -> None:
 @case
 async def test_a_fair_one_serves_in_order(stage: Stage) -> None:
     ours = await stage.connect()
-    leases = [await held(ours.semaphore("a", 2, ttl=1)) for _ in range(2)]
+    leases = [await held(ours.semaphore("a", 2, ttl=LONG)) for _ in range(2)]
     served: list[int] = []
 
     async def wait(index: int) -> None:
         locks = await stage.connect()
-        lease = await locks.semaphore("a", 2, ttl=1, fair=True).acquire(timeout=30)
+        lease = await locks.semaphore("a", 2, ttl=LONG, fair=True).acquire(timeout=60)
         served.append(index)
         await lease.release()
 
@@ -114,17 +115,17 @@ async def test_a_fair_one_serves_in_order(stage: Stage) -> None:
 async def test_it_may_be_resized(stage: Stage) -> None:
     """More permits are there at once; of fewer, who has one too many keeps it until it is given back."""
     ours, theirs = await stage.connect(), await stage.connect()
-    first = await held(ours.semaphore("a", 1, ttl=1))
-    more = [await held(theirs.semaphore("a", 3, ttl=1)) for _ in range(2)]
+    first = await held(ours.semaphore("a", 1, ttl=LONG))
+    more = [await held(theirs.semaphore("a", 3, ttl=LONG)) for _ in range(2)]
     assert {lease.slot for lease in more} == {1, 2}
-    assert await theirs.semaphore("a", 1, ttl=1).try_acquire() is None
+    assert await theirs.semaphore("a", 1, ttl=LONG).try_acquire() is None
     await first.release()
-    only = await held(theirs.semaphore("a", 1, ttl=1))
+    only = await held(theirs.semaphore("a", 1, ttl=LONG))
     assert only.slot == 0
     for lease in more:
         await lease.extend()
         await lease.release()
-    assert await theirs.semaphore("a", 1, ttl=1).try_acquire() is None
+    assert await theirs.semaphore("a", 1, ttl=LONG).try_acquire() is None
     await only.release()
 
 
@@ -146,9 +147,10 @@ async def test_slots_are_kept(stage: Stage) -> None:
 @case
 async def test_a_slot_that_is_not_kept_expires_alone(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
-    brief = await held(ours.semaphore("a", 2, ttl=0.2, keep=False))
-    kept = await held(ours.semaphore("a", 2, ttl=TTL))
-    new = await theirs.semaphore("a", 2, ttl=1).acquire(timeout=5)
+    brief = await held_briefly(ours.semaphore("a", 2, ttl=stage.ttl_to_expire, keep=False))
+    kept = await held(ours.semaphore("a", 2, ttl=1.5 * LONG))
+    await stage.skip(stage.ttl_to_expire)
+    new = await theirs.semaphore("a", 2, ttl=LONG).acquire(timeout=PATIENCE)
     assert (new.slot, new.fence > brief.fence) == (brief.slot, True)
     with pytest.raises(LeaseLost) as lost:
         await brief.extend()
@@ -163,13 +165,13 @@ async def test_a_slot_that_is_not_kept_expires_alone(stage: Stage) -> None:
 @case
 async def test_a_slot_may_be_broken_by_its_name(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
-    leases = [await held(ours.semaphore("a", 2, ttl=1)) for _ in range(2)]
+    leases = [await held(ours.semaphore("a", 2, ttl=LONG)) for _ in range(2)]
     await theirs.break_(leases[0].resource)
     with pytest.raises(LeaseLost) as lost:
         await leases[0].extend()
     assert lost.value.reason is LossReason.BROKEN
     await leases[1].extend()
-    new = await held(theirs.semaphore("a", 2, ttl=1))
+    new = await held(theirs.semaphore("a", 2, ttl=LONG))
     assert new.slot == leases[0].slot
     assert new.fence > leases[0].fence + 1
     await leases[0].release()
@@ -181,7 +183,7 @@ async def test_a_slot_may_be_broken_by_its_name(stage: Stage) -> None:
 @case
 async def test_locked_refers_to_inspect(stage: Stage) -> None:
     locks = await stage.connect()
-    for lock in (locks.semaphore("a", 2, ttl=1), locks.multi(["a", "b"], ttl=1)):
+    for lock in (locks.semaphore("a", 2, ttl=LONG), locks.multi(["a", "b"], ttl=LONG)):
         with pytest.raises(Unsupported, match="inspect"):
             await lock.locked()
 
@@ -193,10 +195,10 @@ async def test_what_nodes_gave_of_other_slots_does_not_stay(stage: Stage) -> Non
 
     What the last of them gave, whose answer came when it was decided, goes with the lease.
     """
-    locks = await stage.connect(max_ttl=30)
+    locks = await stage.connect()
     stage.ground.take("a#0", 30_000, slice(1))
     stage.ground.take("a#1", 30_000, slice(1, 2))
-    mine = await held(locks.semaphore("a", 2, ttl=20))
+    mine = await held(locks.semaphore("a", 2, ttl=LONG))
     other = f"a#{1 - (mine.slot or 0)}"
     strays = stage.count - len(list(mine.tally.granted()))
     assert await stage.until(lambda: stage.ground.holders(other).count(mine.token) <= strays)
@@ -213,7 +215,7 @@ async def test_slots_that_differ_from_node_to_node_are_none(stage: Stage) -> Non
     for node in range(stage.count):
         for slot in {0, 1, 2} - {node}:
             stage.ground.take(f"a#{slot}", 30_000, slice(node, node + 1))
-    assert await locks.semaphore("a", 3, ttl=1).try_acquire() is None
+    assert await locks.semaphore("a", 3, ttl=LONG).try_acquire() is None
 
     def seen() -> list[list[str | None]]:
         return [stage.ground.holders(f"a#{slot}") for slot in range(3)]

@@ -9,7 +9,7 @@ import pytest
 
 from quorumlock import AcquireTimeout, ConfigurationError, LockHeld, NoQuorum
 
-from .stage import Stage, case, held
+from .stage import LONG, Stage, case, held
 
 
 @case
@@ -22,7 +22,7 @@ async def test_a_template_is_filled_from_the_arguments(stage: Stage) -> None:
 
     for template, args, kwargs, name in FILLED:
         seen.clear()
-        await locks.locked(template, ttl=1)(stage.function(work))(*args, **kwargs)
+        await locks.locked(template, ttl=LONG)(stage.function(work))(*args, **kwargs)
         assert seen == [name], (template, args, kwargs)
         await stage.agrees(name, None)
 
@@ -61,10 +61,10 @@ async def test_a_template_that_asks_for_more_is_refused_when_it_decorates(stage:
         "{order_id:{width}}",
     ):
         with pytest.raises(ConfigurationError) as refused:
-            locks.locked(template, ttl=1)(stage.function(work))
+            locks.locked(template, ttl=LONG)(stage.function(work))
         assert repr(template) in str(refused.value)
     with pytest.raises(ConfigurationError, match=r"asks for 'order'.*order_id, region"):
-        locks.locked("{order}", ttl=1)(stage.function(work))
+        locks.locked("{order}", ttl=LONG)(stage.function(work))
 
 
 @case
@@ -86,9 +86,9 @@ async def test_a_call_from_which_no_name_can_be_made_does_not_happen(stage: Stag
         ("{order}", ("x" * 2000,)),
     ):
         with pytest.raises(ConfigurationError):
-            await locks.locked(template, ttl=1)(stage.function(work))(*args)
+            await locks.locked(template, ttl=LONG)(stage.function(work))(*args)
     with pytest.raises(TypeError):
-        await locks.locked("{order}", ttl=1)(stage.function(work))()
+        await locks.locked("{order}", ttl=LONG)(stage.function(work))()
     assert await locks.list() == []
 
 
@@ -101,8 +101,8 @@ async def test_a_busy_call_is_left_out(stage: Stage) -> None:
         called.append(order)
         return "done"
 
-    skipping = theirs.locked("orders:{order}", ttl=1, on_busy="skip")(stage.function(work))
-    lease = await held(ours.lock("orders:1", ttl=1))
+    skipping = theirs.locked("orders:{order}", ttl=LONG, on_busy="skip")(stage.function(work))
+    lease = await held(ours.lock("orders:1", ttl=LONG))
     assert await skipping(1) is None
     assert await skipping(2) == "done"
     assert called == [2]
@@ -117,15 +117,15 @@ async def test_with_a_timeout_a_busy_call_waits_before_it_is_left_out(stage: Sta
     ours, theirs = await stage.connect(), await stage.connect()
     called: list[None] = []
     work = stage.function(lambda: called.append(None))
-    lease = await held(ours.lock("a", ttl=1))
-    assert await theirs.locked("a", ttl=1, timeout=0.1, on_busy="skip")(work)() is None
+    lease = await held(ours.lock("a", ttl=LONG))
+    assert await theirs.locked("a", ttl=LONG, timeout=0.1, on_busy="skip")(work)() is None
     with pytest.raises(AcquireTimeout):
-        await theirs.locked("a", ttl=1, timeout=0.1, on_busy="raise")(work)()
+        await theirs.locked("a", ttl=LONG, timeout=0.1, on_busy="raise")(work)()
     with pytest.raises(LockHeld):
-        await theirs.locked("a", ttl=1, timeout=0)(work)()
+        await theirs.locked("a", ttl=LONG, timeout=0)(work)()
     assert called == []
     await lease.release()
-    await theirs.locked("a", ttl=1, timeout=5, on_busy="skip")(work)()
+    await theirs.locked("a", ttl=LONG, timeout=5, on_busy="skip")(work)()
     assert called == [None]
 
 
@@ -138,7 +138,7 @@ async def test_what_a_call_raises_is_not_busy(stage: Stage) -> None:
         raise LockHeld("another lock, within")
 
     with pytest.raises(LockHeld, match="within"):
-        await locks.locked("a", ttl=1, on_busy="skip")(stage.function(work))()
+        await locks.locked("a", ttl=LONG, on_busy="skip")(stage.function(work))()
     await stage.agrees("a", None)
 
 
@@ -149,7 +149,7 @@ async def test_a_broken_fleet_is_not_busy(stage: Stage) -> None:
     for server in stage.ground.servers:  # type: ignore[attr-defined]
         server.command("HSET", "a", "field", "value")
     with pytest.raises(NoQuorum, match="another kind"):
-        await locks.locked("a", ttl=1, timeout=0, on_busy="skip")(stage.function(lambda: None))()
+        await locks.locked("a", ttl=LONG, timeout=0, on_busy="skip")(stage.function(lambda: None))()
 
 
 @case
@@ -157,7 +157,7 @@ async def test_there_are_two_ways_to_be_busy(stage: Stage) -> None:
     locks = await stage.connect()
     for wrong in ("wait", "", "Skip", None, True, 1):
         with pytest.raises(ConfigurationError, match=r"on_busy=.*'raise', 'skip'"):
-            locks.locked("a", ttl=1, on_busy=wrong)(stage.function(lambda: None))  # type: ignore[arg-type]
+            locks.locked("a", ttl=LONG, on_busy=wrong)(stage.function(lambda: None))  # type: ignore[arg-type]
 
 
 @case
@@ -166,15 +166,15 @@ async def test_a_reentrant_call_may_be_recursive(stage: Stage) -> None:
     fences: set[int] = set()
 
     def work(depth: int) -> int:
-        fences.update(stage.ground.fences("a"))
+        fences.add(max(stage.ground.fences("a")))
         return depth
 
-    once = locks.locked("a", ttl=1, reentrant=True)(stage.function(work))
+    once = locks.locked("a", ttl=LONG, reentrant=True)(stage.function(work))
 
     async def told() -> None:
-        async with locks.lock("a", ttl=1, reentrant=True) as lease:
+        async with locks.lock("a", ttl=LONG, reentrant=True) as lease:
             for on_busy in ("raise", "skip"):
-                again = locks.locked("a", ttl=1, reentrant=True, on_busy=on_busy)(stage.function(work))
+                again = locks.locked("a", ttl=LONG, reentrant=True, on_busy=on_busy)(stage.function(work))
                 assert await again(2) == 2
             assert await once(1) == 1
             lease.check()

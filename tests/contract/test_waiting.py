@@ -8,32 +8,32 @@ import time
 import pytest
 
 from quorumlock import AcquireTimeout, Jitter, Limit, LockHeld, NotAcquired
+from tests.support.waiting import PATIENCE
 
 from .grounds import SOMEBODY
-from .stage import WITHIN, Stage, case, held
+from .stage import LONG, Stage, case, held, held_briefly
 
 
 @case
 async def test_try_acquire_gives_none_while_it_is_held(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
-    lease = await held(ours.lock("a", ttl=1))
-    started_at = time.monotonic()
-    assert await theirs.lock("a", ttl=1).try_acquire() is None
-    assert time.monotonic() - started_at < WITHIN
+    lease = await held(ours.lock("a", ttl=LONG))
+    assert await theirs.lock("a", ttl=LONG).try_acquire() is None
+    assert lease.held, "it did not wait for the end of the lease"
     await lease.release()
 
 
 @case
 async def test_a_timeout_of_zero_raises_lock_held(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
-    lease = await held(ours.lock("a", ttl=1))
+    lease = await held(ours.lock("a", ttl=LONG))
     with pytest.raises(LockHeld) as busy:
-        await theirs.lock("a", ttl=1).acquire(timeout=0)
+        await theirs.lock("a", ttl=LONG).acquire(timeout=0)
     assert busy.value.tally is not None
     assert "held" in str(busy.value)
     assert not busy.value.may_linger
     await lease.release()
-    again = await theirs.lock("a", ttl=1).acquire(timeout=0)
+    again = await theirs.lock("a", ttl=LONG).acquire(timeout=0)
     await again.release()
 
 
@@ -41,11 +41,12 @@ async def test_a_timeout_of_zero_raises_lock_held(stage: Stage) -> None:
 @case
 async def test_a_timeout_that_passes_raises_acquire_timeout(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
-    lease = await held(ours.lock("a", ttl=1))
+    lease = await held(ours.lock("a", ttl=LONG))
     started_at = time.monotonic()
     with pytest.raises(AcquireTimeout) as busy:
-        await theirs.lock("a", ttl=1).acquire(timeout=0.1)
-    assert 0.1 <= time.monotonic() - started_at < 0.1 + WITHIN
+        await theirs.lock("a", ttl=LONG).acquire(timeout=0.1)
+    assert time.monotonic() - started_at >= 0.1
+    assert lease.held, "it did not wait for the end of the lease"
     assert isinstance(busy.value, TimeoutError)
     assert isinstance(busy.value, NotAcquired)
     await lease.release()
@@ -54,11 +55,11 @@ async def test_a_timeout_that_passes_raises_acquire_timeout(stage: Stage) -> Non
 @case
 async def test_the_timeout_of_the_lock_is_the_default(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
-    lease = await held(ours.lock("a", ttl=1))
+    lease = await held(ours.lock("a", ttl=LONG))
     with pytest.raises(LockHeld):
-        await theirs.lock("a", ttl=1, timeout=0).acquire()
+        await theirs.lock("a", ttl=LONG, timeout=0).acquire()
     with pytest.raises(AcquireTimeout):
-        async with theirs.lock("a", ttl=1, timeout=0.05):
+        async with theirs.lock("a", ttl=LONG, timeout=0.05):
             pass
     await lease.release()
 
@@ -66,12 +67,10 @@ async def test_the_timeout_of_the_lock_is_the_default(stage: Stage) -> None:
 @case
 async def test_a_waiter_gets_it_after_the_release(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
-    lease = await held(ours.lock("a", ttl=1))
-    waiter = asyncio.create_task(theirs.lock("a", ttl=1).acquire(timeout=5))
-    await asyncio.sleep(0.02)
-    assert not waiter.done()
+    lease = await held(ours.lock("a", ttl=LONG))
+    waiter = await stage.queue(theirs.lock("a", ttl=LONG), 1)
     await lease.release()
-    new = await asyncio.wait_for(waiter, 2)
+    new = await asyncio.wait_for(waiter, PATIENCE)
     assert new.fence > lease.fence
     await new.release()
 
@@ -81,19 +80,24 @@ async def test_a_waiter_gets_it_after_the_release(stage: Stage) -> None:
 async def test_without_a_timeout_it_waits_until_the_holder_expires(stage: Stage) -> None:
     """`patience` is for a broken fleet only: a held lock is waited for as long as it takes."""
     ours, theirs = await stage.connect(), await stage.connect(patience=0.05)
-    started_at = time.monotonic()
-    await held(ours.lock("a", ttl=0.2, keep=False))
-    new = await theirs.lock("a", ttl=1).acquire(timeout=None)
-    assert time.monotonic() - started_at > 0.19
+    started_at, ttl = stage.now(), stage.ttl_to_expire
+    lease = await held_briefly(ours.lock("a", ttl=ttl, keep=False))
+    waiter = asyncio.create_task(theirs.lock("a", ttl=LONG).acquire(timeout=None))
+    if stage.clock is not None:
+        await stage.wait_for_waiters("a", 1)
+        await stage.skip(ttl)
+    new = await asyncio.wait_for(waiter, PATIENCE)
+    assert stage.now() - started_at > 0.95 * ttl
+    assert new.fence > lease.fence
     await new.release()
 
 
 @case
 async def test_a_limited_retry_gives_up_before_the_timeout(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect(retry=Limit(Jitter(0.01), 2))
-    lease = await held(ours.lock("a", ttl=1))
+    lease = await held(ours.lock("a", ttl=LONG))
     with pytest.raises(AcquireTimeout, match="3 attempts"):
-        await theirs.lock("a", ttl=1).acquire(timeout=30)
+        await theirs.lock("a", ttl=LONG).acquire(timeout=30)
     await lease.release()
 
 
@@ -103,20 +107,20 @@ async def test_a_failed_attempt_leaves_nothing_behind(stage: Stage) -> None:
     """A majority names another holder, the others grant; all that was granted is given back."""
     locks = await stage.connect()
     majority = stage.count // 2 + 1
-    stage.ground.take("a", 900, slice(majority))
-    assert await locks.lock("a", ttl=1).try_acquire() is None
+    stage.ground.take("a", 30_000, slice(majority))
+    assert await locks.lock("a", ttl=LONG).try_acquire() is None
     left = [SOMEBODY] * majority + [None] * (stage.count - majority)
-    assert await stage.until(lambda: stage.ground.holders("a") == left, within=0.5), stage.ground.holders("a")
+    assert await stage.until(lambda: stage.ground.holders("a") == left), stage.ground.holders("a")
 
 
 @case
 async def test_locked_tells_whether_somebody_holds_it(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
-    lock = theirs.lock("a", ttl=1)
+    lock = theirs.lock("a", ttl=LONG)
     assert not await lock.locked()
-    lease = await held(ours.lock("a", ttl=1))
+    lease = await held(ours.lock("a", ttl=LONG))
     assert await lock.locked()
-    assert await ours.lock("a", ttl=1).locked()
+    assert await ours.lock("a", ttl=LONG).locked()
     await lease.release()
     assert not await lock.locked()
 
@@ -130,11 +134,11 @@ async def test_contenders_never_overlap(stage: Stage) -> None:
 
     async def work(index: int) -> None:
         nonlocal counter, inside
-        lease = await lockers[index % 2].lock("a", ttl=1).acquire(timeout=20)
+        lease = await lockers[index % 2].lock("a", ttl=LONG).acquire(timeout=20)
         inside += 1
         assert inside == 1
         before = counter
-        await asyncio.sleep(0.001)
+        assert await lockers[index % 2 - 1].lock("a", ttl=LONG).locked()
         counter = before + 1
         seen.append(lease.fence)
         inside -= 1
@@ -148,7 +152,7 @@ async def test_contenders_never_overlap(stage: Stage) -> None:
 @case
 async def test_one_lock_object_serves_many_at_once(stage: Stage) -> None:
     locks = await stage.connect()
-    lock = locks.lock("a", ttl=1)
+    lock = locks.lock("a", ttl=LONG)
     fences: list[int] = []
 
     async def work() -> None:
