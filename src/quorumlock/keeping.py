@@ -23,6 +23,8 @@ else:
     LeaseRef = weakref.ref
 
 NOT_KEPT = float("-inf")
+TOLD_WITHIN = 2.0
+"""For how many seconds close() waits for subscribers, and for `on_lost`, to take what happened before it."""
 
 
 class Desk(Protocol):

@@ -198,14 +198,17 @@ class LeaseBase(Generic[EventT]):
 
     def _lose(self, reason: LossReason, *, raised: bool = False) -> None:
         """The lease is gone; tells once. `raised`: who noticed it is told by a LeaseLost, too."""
-        with Process.mutex:
-            if self._closed or self._reason is not None:
-                return
-            self._reason = reason
-        self._drop()
-        if (room := self._grant.room) is not None:
-            room.ended(self._grant)
-        self._announce(reason, raised)
+        with self._locker._bus.announcing():  # before anybody can see it: close() waits for what is begun
+            with Process.mutex:
+                if self._closed or self._reason is not None:
+                    return
+                self._reason = reason
+            try:
+                self._drop()
+                if (room := self._grant.room) is not None:
+                    room.ended(self._grant)
+            finally:
+                self._announce(reason, raised)
 
     def _announce(self, reason: LossReason, raised: bool) -> None:
         """Tells of the loss, in the thread that noticed it."""

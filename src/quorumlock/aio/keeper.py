@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable
 from contextvars import Context
 from typing import Any
 
+from .. import keeping
 from ..core.fleet import Fleet
 from ..core.keeper import NEVER, Roster, tend
+from ..events import Bus, logger
 from ..keeping import Hold, KeeperBase
 
 LONGEST_NAP = 1.0
@@ -25,6 +27,8 @@ class AsyncKeeper(KeeperBase):
         super().__init__(fleet)
         self._run = run
         self._desks: dict[asyncio.AbstractEventLoop, LoopDesk] = {}
+        self.callbacks: set[asyncio.Task[Any]] = set()
+        """Tasks of `on_lost`, which nobody else holds."""
 
     def watch(self, hold: Hold) -> None:
         loop = asyncio.get_running_loop()
@@ -54,6 +58,21 @@ class AsyncKeeper(KeeperBase):
         if desk is not None:
             await desk.close()
 
+    async def join(self, bus: Bus) -> None:
+        """Waits until what happened before has been delivered, and `on_lost` has ended; at most `TOLD_WITHIN`."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + keeping.TOLD_WITHIN
+        marks = bus.begun_elsewhere()
+        while bus.untold(marks) and loop.time() < due:  # noqa: ASYNC110 - other threads, and not for long
+            await asyncio.sleep(0.001)
+        mine = asyncio.current_task()
+        callbacks = [task for task in self.callbacks if task is not mine and task.get_loop() is loop]
+        late: set[asyncio.Task[Any]] = set()
+        if callbacks:
+            _, late = await asyncio.wait(callbacks, timeout=max(0.0, due - loop.time()))
+        if late or bus.untold(marks):
+            logger.warning("subscribers, or on_lost, have taken %g s, and are not waited for", keeping.TOLD_WITHIN)
+
 
 class LoopDesk:
     """The keeper in one event loop."""
@@ -78,15 +97,19 @@ class LoopDesk:
         if self.roster.add(hold):
             self.in_loop(self.set_timer)
 
-    def in_loop(self, callback: Callable[[], object]) -> None:
-        """Calls it in this loop: now, if this is the loop that runs here, else as soon as it can."""
+    def in_loop(self, callback: Callable[[], object]) -> bool:
+        """Calls it in this loop: now, if this is the loop that runs here, else as soon as it can.
+
+        False if the loop is closed: nobody is left there to be told.
+        """
         if asyncio._get_running_loop() is self.loop:  # unlike get_running_loop() it does not raise without one
             callback()
-            return
+            return True
         try:
             self.loop.call_soon_threadsafe(callback, context=Context())
         except RuntimeError:
-            pass  # the loop is closed: nobody is left there to be told
+            return False
+        return True
 
     def set_timer(self) -> None:
         """Wakes when the first lease is due."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from _queue import Empty, SimpleQueue  # what `queue` gives, without importing all of it
 from collections.abc import Callable
 from typing import Any
 
+from .. import keeping
 from ..core.fleet import Fleet
 from ..core.keeper import NEVER, Roster, tend
 from ..events import Bus, Event, logger
@@ -31,10 +33,9 @@ class Keeper(KeeperBase):
     def _begin(self) -> None:
         self.roster = Roster(self._fleet.clock, self._fleet.random)
         self._bell: SimpleQueue[None] = SimpleQueue()
-        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._caller: threading.Thread | None = None
-        self._messenger = Messenger()
+        self._messenger = Messenger("quorumlock-events")
+        self._caller = Messenger("quorumlock-on-lost")
         self._starting = threading.RLock()
         self._working = threading.Lock()
         self._asking = threading.Lock()
@@ -48,7 +49,7 @@ class Keeper(KeeperBase):
     def wake(self) -> None:
         if self._thread is None or not self._thread.is_alive():
             with self._starting:
-                self._thread = self._started(self._thread, self._work, "quorumlock-keeper")
+                self._thread = self._started()
         self._bell.put(None)
 
     def charges(self) -> list[Hold]:
@@ -62,9 +63,8 @@ class Keeper(KeeperBase):
         """Calls it here, or in a thread beside the keeper's: what a user does must not hold up renewal."""
         if threading.current_thread() is not self._thread:
             callback()
-            return
-        self._caller = self._started(self._caller, self._call, "quorumlock-on-lost")
-        self._calls.put(callback)
+        else:
+            self._caller.call(callback)
 
     def tell(self, deliver: Callable[[Event], None], event: Event) -> None:
         """Tells of an event here, or in a thread beside the keeper's, and not the one in which `call` does."""
@@ -92,15 +92,25 @@ class Keeper(KeeperBase):
         self._bell.put(None)
 
     def join(self) -> None:
-        """Waits until nothing is asked any more; and for the thread, unless it has still a loss to announce."""
+        """Waits until nothing is asked any more, and what happened before has been delivered.
+
+        Whoever takes longer than `TOLD_WITHIN` to be told is not waited for. Nor is the thread, while it has still
+        losses to announce.
+        """
+        due = time.monotonic() + keeping.TOLD_WITHIN
         thread = self._thread
-        if thread is None or thread is threading.current_thread():
-            return
-        if self._asking.acquire(timeout=LONGEST_NAP):
-            self._asking.release()
-        if not self.roster.charges():
-            thread.join(LONGEST_NAP)
-            self._messenger.join(LONGEST_NAP)
+        if thread is not None and thread is not threading.current_thread():
+            if self._asking.acquire(timeout=LONGEST_NAP):
+                self._asking.release()
+            if not self.roster.charges():
+                thread.join(LONGEST_NAP)
+        told = self._bus.wait_until_told(due)  # by threads that have noticed a loss, and are just telling of it
+        for event in self._bus.take_reports():
+            self._messenger.tell(self._bus.deliver, event)
+        for messenger in (self._messenger, self._caller):
+            told = messenger.flush(due) and told
+        if not told:
+            logger.warning("subscribers, or on_lost, have taken %g s, and are not waited for", keeping.TOLD_WITHIN)
 
     def _work(self) -> None:
         if not self._working.acquire(blocking=False):
@@ -116,7 +126,7 @@ class Keeper(KeeperBase):
                 self.roster.settle()
         finally:
             self._working.release()
-            self._calls.put(None)
+            self._caller.end()
             self._messenger.end()
 
     def _tend(self) -> None:
@@ -141,17 +151,14 @@ class Keeper(KeeperBase):
             roster.hurry()
         return False
 
-    def _call(self) -> None:
-        while (callback := self._calls.get()) is not None:
-            callback()
-
-    def _started(self, thread: threading.Thread | None, work: Callable[[], None], name: str) -> threading.Thread:
+    def _started(self) -> threading.Thread:
         """The thread, or a new one if it is not there."""
+        thread = self._thread
         if thread is not None and (self.closing or thread.is_alive()):
             return thread
-        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread = threading.Thread(target=self._work, name="quorumlock-keeper", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # too many threads, or the interpreter is shutting down
-            logger.warning("%s did not start (%s): leases end by their ttl", name, error)
+            logger.warning("quorumlock-keeper did not start (%s): leases end by their ttl", error)
         return thread

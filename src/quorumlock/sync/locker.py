@@ -290,7 +290,11 @@ class Locker(LockerBase):
         return self._run(fleet.initialise(self._fleet, options.flag("force", force)))
 
     def close(self) -> None:
-        """Closes all connections. Leases that were not released end by their ttl."""
+        """Closes all connections. Leases that were not released end by their ttl.
+
+        What happened before is delivered to subscribers before this returns, and `on_lost` has returned; those that
+        take longer than 2 s are not waited for.
+        """
         self._keeper.stop()
         self._runner.close()
         self._keeper.join()
