@@ -41,6 +41,7 @@ __all__ = [
     "NodeDown",
     "NodeQuarantined",
     "NodeUp",
+    "ReleaseRepeated",
     "Released",
     "ReleasedLate",
     "RenewalFailed",
@@ -162,7 +163,7 @@ class Lost(Event):
 
 @dataclass(frozen=True, slots=True)
 class Released(Event):
-    """`confirmed` is false when no majority answered: the rest ends by its ttl.
+    """`confirmed` is false when no majority answered. It is sent again then; `ReleaseRepeated` has the outcome.
 
     `held`: seconds from its acquire to its release.
     """
@@ -181,6 +182,22 @@ class ReleasedLate(Released):
 
     reason: LossReason | None = field(default=None, compare=False)
     late: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRepeated(Event):
+    """A release that no majority had confirmed was sent again in the background, until this outcome was known.
+
+    `confirmed`: a majority has answered by now. False: the `ttl` has passed, and the lock has ended by it; or the
+    Locker was closed, and it will. `after`: seconds since the release.
+    """
+
+    name: str
+    fence: int
+    confirmed: bool
+    after: float = field(default=0.0, compare=False)
+    kind: str = field(default="mutex", compare=False)
+    serial: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

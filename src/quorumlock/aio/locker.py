@@ -283,7 +283,7 @@ class AsyncLocker(LockerBase):
         """Closes all connections. Leases that were not released end by their ttl.
 
         What happened before is delivered to subscribers before this returns, and `on_lost` has returned; those that
-        take longer than 2 s are not waited for.
+        take longer than 2 s are not waited for. Releases that nodes have not answered are sent to them once more.
         """
         await self._keeper.stop()
         await self._runner.close()

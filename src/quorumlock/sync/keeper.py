@@ -12,6 +12,7 @@ from typing import Any
 from .. import keeping
 from ..core.fleet import Fleet
 from ..core.keeper import NEVER, Roster, tend
+from ..core.owed import Debt, Owed, last_attempt, repeat
 from ..events import Bus, Event, logger
 from ..keeping import Hold, KeeperBase
 from .messenger import Messenger
@@ -23,9 +24,12 @@ LONGEST_NAP = 1.0
 class Keeper(KeeperBase):
     """Renews leases in a thread, which starts with the first of them."""
 
-    def __init__(self, fleet: Fleet, run: Callable[[Any], Any], bus: Bus) -> None:
+    def __init__(
+        self, fleet: Fleet, run: Callable[[Any], Any], bus: Bus, read_late: Callable[[], object] | None = None
+    ) -> None:
         super().__init__(fleet)
         self._run = run
+        self._read_late = read_late or (lambda: None)
         self._bus = bus
         self.closing = False
         self._begin()
@@ -33,7 +37,10 @@ class Keeper(KeeperBase):
     def _begin(self) -> None:
         self.roster = Roster(self._fleet.clock, self._fleet.random)
         self._bell: SimpleQueue[None] = SimpleQueue()
+        fleet = self._fleet
+        self.owed = Owed(fleet.clock, fleet.random, fleet.node_timeout, threading.RLock())
         self._thread: threading.Thread | None = None
+        self._repeater: threading.Thread | None = None
         self._messenger = Messenger("quorumlock-events")
         self._caller = Messenger("quorumlock-on-lost")
         self._starting = threading.RLock()
@@ -51,6 +58,14 @@ class Keeper(KeeperBase):
             with self._starting:
                 self._thread = self._started()
         self._bell.put(None)
+
+    def owe(self, debt: Debt) -> None:
+        """Remembers a release that not every node has answered; wakes the thread if it would sleep too long."""
+        if self.owed.add(debt):
+            if debt.certain:
+                self.wake()
+            else:
+                self._bell.put(None)  # it looks at it, if it runs; it is not started for a node that is only slow
 
     def charges(self) -> list[Hold]:
         return self.roster.charges()  # type: ignore[return-value]
@@ -87,9 +102,24 @@ class Keeper(KeeperBase):
         self._bus.relay = relay
 
     def stop(self) -> None:
-        """Leases are not renewed any more; the thread ends with the last of them."""
-        self.closing = True
+        """Leases are not renewed any more; the thread ends with the last of them. Nothing is sent again."""
+        self.owed.ended = self.closing = True
         self._bell.put(None)
+
+    def settle_owed(self) -> None:
+        """Before connections are closed: what is owed to nodes is sent once more, and then it is forgotten."""
+        owed, thread = self.owed, self._repeater
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(LONGEST_NAP)
+        try:
+            self._read_late()
+            owed.sweep()
+            if owed:
+                self._run(last_attempt(self._fleet, owed))
+        except Exception as error:
+            self._complain_of_release(error)
+        finally:
+            self._tell_outcomes(owed.end())
 
     def join(self) -> None:
         """Waits until nothing is asked any more, and what happened before has been delivered.
@@ -117,6 +147,9 @@ class Keeper(KeeperBase):
             return  # an interrupt struck while the other one was being started
         try:
             while self._sleep():
+                self._repeat_if_due()
+                if self.roster.wake_at > self._fleet.clock():
+                    continue
                 self.roster.rise()
                 try:
                     self._tend()
@@ -141,7 +174,7 @@ class Keeper(KeeperBase):
         """Sleeps until something is due; False if the keeper is to end."""
         roster, clock = self.roster, self._fleet.clock
         while not self.closing or roster.charges():
-            left = roster.wake_at - clock()
+            left = min(roster.wake_at, self._repeat_at()) - clock()
             if left <= 0:
                 return True
             try:
@@ -150,6 +183,45 @@ class Keeper(KeeperBase):
                 continue
             roster.hurry()
         return False
+
+    # Releases that are owed to nodes. They are sent in a thread of their own, which must not hold up renewal; it
+    # is there only while one is due.
+
+    def _repeat_at(self) -> float:
+        if self.closing or (self._repeater is not None and self._repeater.is_alive()):
+            return NEVER
+        return self.owed.wake_at
+
+    def _repeat_if_due(self) -> None:
+        if self._repeat_at() > self._fleet.clock():
+            return
+        try:
+            self._read_late()
+            self._tell_outcomes(self.owed.sweep())
+            if self.owed.wake_at <= self._fleet.clock():
+                self._repeater = thread = threading.Thread(
+                    target=self._repeat, name="quorumlock-releases", daemon=True
+                )
+                thread.start()
+        except Exception as error:
+            self._repeater = None
+            self.owed.postpone_all()
+            self._complain_of_release(error)
+
+    def _repeat(self) -> None:
+        try:
+            self._run(repeat(self._fleet, self.owed))
+        except Exception as error:
+            if not self.closing:  # else the runner was closed just now
+                self._complain_of_release(error)
+        finally:
+            self._repeater = None
+            self._tell_outcomes(self.owed.sweep())
+            self._bell.put(None)
+
+    def _tell_outcomes(self, outcomes: list[Callable[[], object]]) -> None:
+        for tell in outcomes:
+            self._messenger.call(tell)
 
     def _started(self) -> threading.Thread:
         """The thread, or a new one if it is not there."""

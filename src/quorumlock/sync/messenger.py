@@ -98,6 +98,13 @@ def _work(queue: SimpleQueue[Job | None], wait: bool = True) -> None:
         except Empty:
             return
         if job is not None:
-            job()
+            _run(job)
         elif wait:
             return
+
+
+def _run(job: Job) -> None:
+    try:
+        job()
+    except BaseException:  # as above
+        logger.exception("a callback failed")
