@@ -20,6 +20,7 @@ Rules:
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -92,6 +93,12 @@ class Debt:
             return request._replace(stay_ms=max(0, request.stay_ms - passed_ms))
         return request
 
+    def tell(self, now: float, told: list[Callable[[], object]]) -> None:
+        """Adds what is to be called, now that the outcome is known; once, and only if somebody wants to know."""
+        on_outcome, self.on_outcome = self.on_outcome, None
+        if on_outcome is not None:
+            told.append(functools.partial(on_outcome, self.tally.won, now - self.sent_at))
+
 
 def _open(answer: Answer | None) -> bool:
     return answer is None or answer.vote is Vote.UNKNOWN
@@ -129,6 +136,8 @@ class Owed:
         self._look_after = max(LOOK_AFTER, SILENT_FOR * node_timeout)
         self._mutex = mutex
         self._debts: deque[Debt] = deque()
+        self._forgotten: deque[Debt] = deque(maxlen=OWED_MOST)
+        """Those for which there was no room: their outcome is told, and that is all."""
 
     def __bool__(self) -> bool:
         return bool(self._debts)
@@ -143,7 +152,7 @@ class Owed:
             while debts and not debts[0].on_outcome and not debts[0].nodes():
                 debts.popleft()
             if len(debts) >= OWED_MOST:
-                debts.popleft()
+                self._forgotten.append(debts.popleft())
             debts.append(debt)
             if debt.again_at >= self.wake_at:
                 return False
@@ -155,11 +164,13 @@ class Owed:
         now = self._clock()
         told: list[Callable[[], object]] = []
         with self._mutex:
+            for debt in self._forgotten:
+                debt.tell(now, told)
+            self._forgotten.clear()
             for debt in list(self._debts):
                 over = now >= debt.until or not debt.nodes()
-                if debt.on_outcome is not None and (over or debt.tally.won):
-                    told.append(_telling(debt.on_outcome, debt.tally.won, now - debt.sent_at))
-                    debt.on_outcome = None
+                if over or debt.tally.won:
+                    debt.tell(now, told)
                 if over:
                     self._debts.remove(debt)
             self._set_alarm()
@@ -174,8 +185,7 @@ class Owed:
         now = self._clock()
         with self._mutex:
             for debt in self._debts:
-                if debt.on_outcome is not None:
-                    told.append(_telling(debt.on_outcome, False, now - debt.sent_at))
+                debt.tell(now, told)
             self._debts.clear()
             self.wake_at = NEVER
         return told
@@ -202,10 +212,6 @@ class Owed:
             self.postpone(debt)
         with self._mutex:
             self._set_alarm()
-
-
-def _telling(on_outcome: Outcome, confirmed: bool, after: float) -> Callable[[], object]:
-    return lambda: on_outcome(confirmed, after)
 
 
 def remember(
