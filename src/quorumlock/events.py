@@ -4,6 +4,10 @@ A subscriber is called in the thread or task where it happened; what a keeper's 
 it. It cannot break a lock: what it raises is logged and dropped, and with threads it is not called while nodes are
 being asked, whose time it would take. With no subscriber nothing is built and nothing is called.
 
+Events of one thread are delivered in their order. Those of the keeper's thread may be overtaken by later ones of
+another thread, which does not wait for them. What happened before a Locker was closed is delivered before its
+close() returns, unless subscribers take longer than 2 s.
+
 All events of one acquire, and of the lease that it led to, have the same `serial`, a number of this process; it is
 0 where nobody listened when that lock was acquired. Fields that only say more about an event are not compared.
 """
@@ -13,8 +17,10 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -35,6 +41,7 @@ __all__ = [
     "NodeDown",
     "NodeQuarantined",
     "NodeUp",
+    "ReleaseRepeated",
     "Released",
     "ReleasedLate",
     "RenewalFailed",
@@ -156,7 +163,7 @@ class Lost(Event):
 
 @dataclass(frozen=True, slots=True)
 class Released(Event):
-    """`confirmed` is false when no majority answered: the rest ends by its ttl.
+    """`confirmed` is false when no majority answered. It is sent again then; `ReleaseRepeated` has the outcome.
 
     `held`: seconds from its acquire to its release.
     """
@@ -175,6 +182,22 @@ class ReleasedLate(Released):
 
     reason: LossReason | None = field(default=None, compare=False)
     late: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRepeated(Event):
+    """A release that no majority had confirmed was sent again in the background, until this outcome was known.
+
+    `confirmed`: a majority has answered by now. False: the `ttl` has passed, and the lock has ended by it; or the
+    Locker was closed, and it will. `after`: seconds since the release.
+    """
+
+    name: str
+    fence: int
+    confirmed: bool
+    after: float = field(default=0.0, compare=False)
+    kind: str = field(default="mutex", compare=False)
+    serial: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +250,7 @@ class Subscriber:
 class Bus:
     """Calls the subscribers of one Locker."""
 
-    __slots__ = ("_mutex", "_reports", "_subscribers", "_telling", "listening", "relay")
+    __slots__ = ("_announcing", "_mutex", "_reports", "_subscribers", "_telling", "listening", "relay")
 
     def __init__(self) -> None:
         self._subscribers: tuple[Subscriber, ...] = ()
@@ -239,6 +262,8 @@ class Bus:
         self._reports: deque[Event] = deque()
         self._telling: set[int] = set()
         """Threads that are telling reports: a subscriber may use the lock, and learn of more."""
+        self._announcing: dict[object, int] = {}
+        """Announcements that have begun and not ended, each with the thread in which it began."""
 
     def subscribe(self, callback: Callable[[Event], object]) -> Callable[[], None]:
         """Adds `callback`; what is returned takes it away again."""
@@ -275,14 +300,62 @@ class Bus:
             return
         self._telling.add(me)
         try:
-            while self._reports:
-                try:
-                    event = self._reports.popleft()
-                except IndexError:  # another thread was faster
-                    return
-                self.emit(event)
+            with self.announcing():
+                while self._reports:
+                    try:
+                        event = self._reports.popleft()
+                    except IndexError:  # another thread was faster
+                        return
+                    self.emit(event)
         finally:
             self._telling.discard(me)
+
+    def take_reports(self) -> list[Event]:
+        """What was reported and not told: whoever takes it delivers it."""
+        taken = []
+        while self._reports:
+            try:
+                taken.append(self._reports.popleft())
+            except IndexError:  # another thread was faster
+                break
+        return taken
+
+    # Whoever closes a Locker waits for what others are just telling.
+
+    def begin(self) -> object:
+        """Announces that something is about to happen, and to be told: before anybody can see it. See `end`."""
+        mark = object()
+        self._announcing[mark] = threading.get_ident()
+        return mark
+
+    def end(self, mark: object) -> None:
+        """It has been told, or handed to whoever tells it."""
+        self._announcing.pop(mark, None)
+
+    @contextmanager
+    def announcing(self) -> Iterator[None]:
+        mark = self.begin()
+        try:
+            yield
+        finally:
+            self.end(mark)
+
+    def begun_elsewhere(self) -> list[object]:
+        """Announcements of other threads; one of this thread would wait for itself."""
+        me = threading.get_ident()
+        return [mark for mark, thread in list(self._announcing.items()) if thread != me]
+
+    def untold(self, marks: list[object]) -> bool:
+        return any(mark in self._announcing for mark in marks)
+
+    def wait_until_told(self, due: float) -> bool:
+        """Waits until what other threads have begun to announce is told; False if that takes until `due`."""
+        marks = self.begun_elsewhere()
+        while self.untold(marks):
+            if time.monotonic() >= due:
+                return False
+            time.sleep(0.001)
+        return True
 
     def deliver(self, event: Event) -> None:
         for subscriber in self._subscribers:

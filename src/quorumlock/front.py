@@ -9,7 +9,7 @@ import re
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import options
 from .core import redlock, waiting
@@ -19,7 +19,7 @@ from .core.fleet import Fleet
 from .core.redlock import ALONE, Grant, Kind
 from .core.votes import Cause, Tally
 from .core.waiting import Wish
-from .errors import ConfigurationError, LockHeld, NoQuorum, StaleFence, Unsupported
+from .errors import ConfigurationError, LockHeld, LossReason, NoQuorum, StaleFence, Unsupported
 from .events import Broken, Bus, Event, NodeQuarantined, logger
 from .keeping import KeeperBase
 from .leasing import LeaseBase
@@ -278,3 +278,20 @@ class LockBase:
         if not tally.able:
             raise NoQuorum(f"no majority could tell whether {self._name!r} is held: {tally.describe()}", tally)
         return True
+
+
+LeaseT = TypeVar("LeaseT", bound=LeaseBase[Any])
+
+
+def downgraded(lease: LeaseT, grant: Grant | LossReason, leased: Callable[[Grant], LeaseT]) -> LeaseT:
+    """The lease of who shares from now on what `lease` had alone."""
+    if isinstance(grant, LossReason):
+        lease._closed = False
+        lease._lose(grant, raised=True)
+        raise lease._loss()
+    lease._freed = True
+    if grant.room is not None:
+        grant.room.freed(lease._grant, others=False)
+    if lease._locker._bus.listening:
+        lease._tell_released(True)
+    return leased(grant)

@@ -15,6 +15,7 @@ from .process import Process
 
 if TYPE_CHECKING:
     from .core.fleet import Fleet
+    from .core.owed import Debt
     from .core.renewal import Extension
     from .leasing import LeaseBase
 
@@ -23,6 +24,8 @@ else:
     LeaseRef = weakref.ref
 
 NOT_KEPT = float("-inf")
+TOLD_WITHIN = 2.0
+"""For how many seconds close() waits for subscribers, and for `on_lost`, to take what happened before it."""
 
 
 class Desk(Protocol):
@@ -124,6 +127,16 @@ class KeeperBase:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         Process.keepers.add(self)
+        known = weakref.ref(self)
+
+        def owe(debt: Debt) -> None:
+            if (keeper := known()) is not None:
+                keeper.owe(debt)
+
+        fleet.owe = owe
+
+    def owe(self, debt: Debt) -> None:
+        """Remembers a release that not every node has answered, and sends it again when it is due."""
 
     def watch(self, hold: Hold) -> None:
         """Takes a new lease into care."""
@@ -156,3 +169,8 @@ class KeeperBase:
                 logger.error("renewing leases failed, and will be tried again", exc_info=error)
         except Exception:
             pass  # a log that cannot be written is no reason to lose a lease
+
+    @staticmethod
+    def _complain_of_release(error: Exception) -> None:
+        """Releases could not be sent again. That is tried once more, until their locks end by their ttl."""
+        logger.debug("sending releases again failed: %s", error, exc_info=not isinstance(error, LockError))

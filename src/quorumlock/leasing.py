@@ -22,6 +22,7 @@ from .events import (
     Lost,
     Released,
     ReleasedLate,
+    ReleaseRepeated,
     RenewalFailed,
     logger,
     next_serial,
@@ -198,14 +199,17 @@ class LeaseBase(Generic[EventT]):
 
     def _lose(self, reason: LossReason, *, raised: bool = False) -> None:
         """The lease is gone; tells once. `raised`: who noticed it is told by a LeaseLost, too."""
-        with Process.mutex:
-            if self._closed or self._reason is not None:
-                return
-            self._reason = reason
-        self._drop()
-        if (room := self._grant.room) is not None:
-            room.ended(self._grant)
-        self._announce(reason, raised)
+        with self._locker._bus.announcing():  # before anybody can see it: close() waits for what is begun
+            with Process.mutex:
+                if self._closed or self._reason is not None:
+                    return
+                self._reason = reason
+            try:
+                self._drop()
+                if (room := self._grant.room) is not None:
+                    room.ended(self._grant)
+            finally:
+                self._announce(reason, raised)
 
     def _announce(self, reason: LossReason, raised: bool) -> None:
         """Tells of the loss, in the thread that noticed it."""
@@ -312,7 +316,10 @@ class LeaseBase(Generic[EventT]):
             grant.name, grant.token, True, grant.ticket, locker, max(0, round(stay * 1000)), grant.names, line
         )
         route = self._hold.grant.route
-        return redlock.release(fleet, grant.name, grant.token, grant.ttl, route, tally, request)
+        told = self._tell_repeated if self._locker._bus.listening else None
+        return redlock.release(
+            fleet, grant.name, grant.token, grant.ttl + grant.lock_delay, route, tally, request, told
+        )
 
     def _released(self, tally: Tally) -> None:
         if (room := self._grant.room) is not None:
@@ -358,6 +365,11 @@ class LeaseBase(Generic[EventT]):
         else:
             self._locker._bus.emit(Released(*known))
 
+    def _tell_repeated(self, confirmed: bool, after: float) -> None:
+        grant = self._grant
+        repeated = ReleaseRepeated(self.name, self.fence, confirmed, after, grant.kind, grant.serial)
+        self._locker._bus.emit(repeated)
+
     def _held_for(self, at: float) -> float:
         """Seconds for which it was ours, at the most until `at`: it may have been over, and nobody noticed."""
         return max(0.0, min(at, self._valid_until()) - self._grant.since)
@@ -373,20 +385,3 @@ class LeaseBase(Generic[EventT]):
         bus = self._locker._bus
         if bus.listening:
             bus.emit(FenceRefused(self.name, self.resource, stale.fence, stale.seen, self._grant.serial))
-
-
-LeaseT = TypeVar("LeaseT", bound=LeaseBase[Any])
-
-
-def downgraded(lease: LeaseT, grant: Grant | LossReason, leased: Callable[[Grant], LeaseT]) -> LeaseT:
-    """The lease of who shares from now on what `lease` had alone."""
-    if isinstance(grant, LossReason):
-        lease._closed = False
-        lease._lose(grant, raised=True)
-        raise lease._loss()
-    lease._freed = True
-    if grant.room is not None:
-        grant.room.freed(lease._grant, others=False)
-    if lease._locker._bus.listening:
-        lease._tell_released(True)
-    return leased(grant)

@@ -90,7 +90,7 @@ def test_on_asyncio_too(caplog: pytest.LogCaptureFixture) -> None:
 
 EXAMPLES = {
     "reason": LossReason.TAKEN, "nodes": ("n",), "fence": 2, "seen": 3, "held": 1.5, "waited": 1.5, "late": 0.1,
-    "remaining": 1.0, "ttl": 3.0, "seconds": 2.0, "ahead": 0, "confirmed": False,
+    "remaining": 1.0, "ttl": 3.0, "seconds": 2.0, "ahead": 0, "confirmed": False, "after": 0.5,
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 
-from quorumlock.runners.cable import Bell
+from quorumlock.runners.connecting import Bell
 
 
 def heard_within(bell: Bell, milliseconds: int) -> bool:

@@ -13,7 +13,7 @@ from ..core import family, looking
 from ..core.family import Read, Write
 from ..core.redlock import Grant
 from ..errors import ConfigurationError
-from ..leasing import downgraded
+from ..front import downgraded
 from ..options import LockOptions
 from .lease import AsyncLease
 from .lock import AsyncLock

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from contextvars import Context
 from typing import Any
 
+from .. import keeping
 from ..core.fleet import Fleet
 from ..core.keeper import NEVER, Roster, tend
+from ..core.owed import Debt, Owed, last_attempt, repeat
+from ..events import Bus, logger
 from ..keeping import Hold, KeeperBase
 
 LONGEST_NAP = 1.0
@@ -25,16 +29,26 @@ class AsyncKeeper(KeeperBase):
         super().__init__(fleet)
         self._run = run
         self._desks: dict[asyncio.AbstractEventLoop, LoopDesk] = {}
+        self.callbacks: set[asyncio.Task[Any]] = set()
+        """Tasks of `on_lost`, which nobody else holds."""
 
     def watch(self, hold: Hold) -> None:
-        loop = asyncio.get_running_loop()
+        desk = self._desk(asyncio.get_running_loop())
+        hold.desk = desk
+        desk.watch(hold)
+
+    def owe(self, debt: Debt) -> None:
+        loop = asyncio._get_running_loop()
+        if loop is not None:  # else nothing can be sent any more
+            self._desk(loop).owe(debt)
+
+    def _desk(self, loop: asyncio.AbstractEventLoop) -> LoopDesk:
         desk = self._desks.get(loop)
         if desk is None:
             for other in [one for one in self._desks if one.is_closed()]:
                 del self._desks[other]
             desk = self._desks[loop] = LoopDesk(self._fleet, self._run, loop, self._complain)
-        hold.desk = desk
-        desk.watch(hold)
+        return desk
 
     def wake(self) -> None:
         for desk in list(self._desks.values()):
@@ -46,6 +60,7 @@ class AsyncKeeper(KeeperBase):
     def forget(self) -> None:
         for desk in self._desks.values():
             desk.roster.forget()
+            desk.owed.end()
         self._desks = {}
 
     async def stop(self) -> None:
@@ -53,6 +68,21 @@ class AsyncKeeper(KeeperBase):
         desk = self._desks.pop(asyncio.get_running_loop(), None)
         if desk is not None:
             await desk.close()
+
+    async def join(self, bus: Bus) -> None:
+        """Waits until what happened before has been delivered, and `on_lost` has ended; at most `TOLD_WITHIN`."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + keeping.TOLD_WITHIN
+        marks = bus.begun_elsewhere()
+        while bus.untold(marks) and loop.time() < due:  # noqa: ASYNC110 - other threads, and not for long
+            await asyncio.sleep(0.001)
+        mine = asyncio.current_task()
+        callbacks = [task for task in self.callbacks if task is not mine and task.get_loop() is loop]
+        late: set[asyncio.Task[Any]] = set()
+        if callbacks:
+            _, late = await asyncio.wait(callbacks, timeout=max(0.0, due - loop.time()))
+        if late or bus.untold(marks):
+            logger.warning("subscribers, or on_lost, have taken %g s, and are not waited for", keeping.TOLD_WITHIN)
 
 
 class LoopDesk:
@@ -70,23 +100,34 @@ class LoopDesk:
         self._fleet = fleet
         self._run = run
         self._complain = complain
+        self.owed = Owed(fleet.clock, fleet.random, fleet.node_timeout, nullcontext())
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self._repeating: asyncio.Task[None] | None = None
         self.closing = False
 
     def watch(self, hold: Hold) -> None:
         if self.roster.add(hold):
             self.in_loop(self.set_timer)
 
-    def in_loop(self, callback: Callable[[], object]) -> None:
-        """Calls it in this loop: now, if this is the loop that runs here, else as soon as it can."""
+    def owe(self, debt: Debt) -> None:
+        """Remembers a release that not every node has answered. Called in this loop."""
+        if self.owed.add(debt) and self._repeating is None:
+            self.set_timer()
+
+    def in_loop(self, callback: Callable[[], object]) -> bool:
+        """Calls it in this loop: now, if this is the loop that runs here, else as soon as it can.
+
+        False if the loop is closed: nobody is left there to be told.
+        """
         if asyncio._get_running_loop() is self.loop:  # unlike get_running_loop() it does not raise without one
             callback()
-            return
+            return True
         try:
             self.loop.call_soon_threadsafe(callback, context=Context())
         except RuntimeError:
-            pass  # the loop is closed: nobody is left there to be told
+            return False
+        return True
 
     def set_timer(self) -> None:
         """Wakes when the first lease is due."""
@@ -95,12 +136,15 @@ class LoopDesk:
             self._timer = None
         if self.closing and not self.roster.charges():
             return
-        if self.roster.wake_at != NEVER and not self.loop.is_closed():
-            left = min(self.roster.wake_at - self._fleet.clock(), LONGEST_NAP)
+        wake_at = min(self.roster.wake_at, self._repeat_at())
+        if wake_at != NEVER and not self.loop.is_closed():
+            left = min(wake_at - self._fleet.clock(), LONGEST_NAP)
             self._timer = self.loop.call_later(max(0.0, left), self.look, context=Context())
 
     def look(self) -> None:
         """Is anything due?"""
+        if self._repeat_at() <= self._fleet.clock():
+            self._repeat_if_due()
         if self._task is not None:
             return
         if self._fleet.clock() < self.roster.wake_at:
@@ -131,10 +175,56 @@ class LoopDesk:
         self.roster.settle()
         self.set_timer()
 
+    # Releases that are owed to nodes: in a task of their own, which must not hold up renewal.
+
+    def _repeat_at(self) -> float:
+        return NEVER if self.closing or self._repeating is not None else self.owed.wake_at
+
+    def _repeat_if_due(self) -> None:
+        for tell in self.owed.sweep():
+            tell()
+        if self.owed.wake_at > self._fleet.clock():
+            return
+        try:
+            self._repeating = Context().run(self.loop.create_task, self._repeat())
+        except Exception as error:  # a task factory of the user's
+            self.owed.postpone_all()
+            KeeperBase._complain_of_release(error)
+        else:
+            self._repeating.add_done_callback(self._repeated)
+
+    async def _repeat(self) -> None:
+        try:
+            await self._run(repeat(self._fleet, self.owed))
+        except Exception as error:
+            KeeperBase._complain_of_release(error)
+
+    def _repeated(self, _: asyncio.Task[None]) -> None:
+        self._repeating = None
+        for tell in self.owed.sweep():
+            tell()
+        if self._task is None:
+            self.set_timer()
+
+    async def _settle_owed(self) -> None:
+        """Before connections are closed: what is owed is sent once more, and then it is forgotten."""
+        if self._repeating is not None:
+            await asyncio.wait([self._repeating], timeout=LONGEST_NAP)
+        try:
+            self.owed.sweep()
+            if self.owed:
+                await self._run(last_attempt(self._fleet, self.owed))
+        except Exception as error:
+            KeeperBase._complain_of_release(error)
+        finally:
+            for tell in self.owed.end():
+                tell()
+
     async def close(self) -> None:
         """Renews nothing any more; goes on until the last lease has ended."""
-        self.closing = True
+        self.owed.ended = self.closing = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        await self._settle_owed()
         self.set_timer()

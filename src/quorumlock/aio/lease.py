@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from .keeper import LoopDesk
     from .locker import AsyncLocker
 
-_callbacks: set[asyncio.Task[Any]] = set()
-"""Tasks of `on_lost`, which nobody else holds."""
-
 
 class AsyncLease(LeaseBase[asyncio.Event]):
     """The only proof of holding a lock. May be handed to another thread or task."""
@@ -101,7 +98,17 @@ class AsyncLease(LeaseBase[asyncio.Event]):
         if self._forks == Process.generation:  # else the loop, too, is the parent's
             desk = cast("LoopDesk", self._hold.desk)
             noticed_by = asyncio.current_task() if asyncio._get_running_loop() is desk.loop else None
-            desk.in_loop(lambda: self._tell(reason, noticed_by if raised else None))
+            bus = self._locker._bus
+            mark = bus.begin()
+
+            def tell() -> None:
+                try:
+                    self._tell(reason, noticed_by if raised else None)
+                finally:
+                    bus.end(mark)
+
+            if not desk.in_loop(tell):
+                bus.end(mark)
 
     def _tell(self, reason: LossReason, told: asyncio.Task[Any] | None) -> None:
         super()._announce(reason, False)
@@ -122,6 +129,7 @@ class AsyncLease(LeaseBase[asyncio.Event]):
     def _call_back(self) -> None:
         told = super()._call_back()
         if inspect.iscoroutine(told):
+            callbacks = self._locker._keeper.callbacks
             callback = asyncio.get_running_loop().create_task(told)
-            _callbacks.add(callback)
-            callback.add_done_callback(_callbacks.discard)
+            callbacks.add(callback)
+            callback.add_done_callback(callbacks.discard)

@@ -280,9 +280,14 @@ class AsyncLocker(LockerBase):
         return await self._run(fleet.initialise(self._fleet, options.flag("force", force)))
 
     async def aclose(self) -> None:
-        """Closes all connections. Leases that were not released end by their ttl."""
+        """Closes all connections. Leases that were not released end by their ttl.
+
+        What happened before is delivered to subscribers before this returns, and `on_lost` has returned; those that
+        take longer than 2 s are not waited for. Releases that nodes have not answered are sent to them once more.
+        """
         await self._keeper.stop()
         await self._runner.close()
+        await self._keeper.join(self._bus)
 
     async def __aenter__(self) -> AsyncLocker:
         return self

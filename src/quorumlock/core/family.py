@@ -20,6 +20,7 @@ from dataclasses import replace
 from ..errors import LossReason
 from .effects import Round, Route, Steps
 from .fleet import Fleet
+from .owed import remember
 from .redlock import Grant, Kind, release
 from .requests import (
     READER,
@@ -112,7 +113,9 @@ class AnyOf(Kind):
             strays = Release(name, token, names=tuple(one for one in self.names if one != slot), line=name)
             requests = [strays if node in others else None for node in range(len(fleet.nodes))]
             heard = Tally(fleet.nodes, len(others), asked=len(others), any_answer=True)
+            started_at = fleet.clock()
             yield Round(requests, heard, fleet.timeout(ttl), route, everyone=True)
+            remember(fleet, requests, heard, ttl, route, started_at)
         return fence, raised
 
     def describe(self, grant: Grant) -> None:
@@ -243,6 +246,7 @@ def downgrade(fleet: Fleet, grant: Grant) -> Steps[Grant | LossReason]:
             if len(done) < len(fleet.nodes):
                 said = Tally.said(fleet.nodes)
                 yield Round(requests, said, fleet.timeout(ttl), grant.route, everyone=True)
+                remember(fleet, requests, said, ttl, grant.route, now)
             return Grant(
                 grant.name, token, grant.fence, ttl, until, tally, grant.route, asked_at=started_at,
                 exclusive=False, lock_delay=grant.lock_delay, since=started_at, room=grant.room, kind=Read.word,

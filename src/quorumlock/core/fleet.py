@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigurationError, NoQuorum, Unsupported
 from .effects import Round, Route, Steps
 from .requests import Close, Initialise, Join, Request, Survey
 from .votes import Cause, Tally
+
+if TYPE_CHECKING:
+    from .owed import Debt
 
 
 @dataclass(slots=True)
@@ -26,6 +30,8 @@ class Fleet:
     """Given how it is to begin."""
     node_timeout: float = 0.05
     drift: float = 0.01
+    owe: Callable[[Debt], object] | None = None
+    """Remembers a release that not every node has answered; None: nobody sends it again."""
     majority: int = field(init=False)
     mustered: bool = field(init=False, default=False)
 

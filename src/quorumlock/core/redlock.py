@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from .effects import Round, Route, Steps
 from .fence import behind, confirmed
 from .fleet import Fleet, muster, refuse_misfits
+from .owed import Outcome, remember
 from .requests import Acquire, Break, Confirm, Leave, Look, Release, Request, Ticket
 from .validity import valid_until
 from .votes import UNSENT, Answer, Cause, Tally, Vote
@@ -270,11 +271,13 @@ def release(
     route: Route,
     tally: Tally | None = None,
     request: Release | None = None,
+    on_outcome: Outcome | None = None,
 ) -> Steps[Tally]:
     """Deletes the lock wherever it is still ours; returns when a majority has answered.
 
     A node to which the request of `tally`'s round was never sent does not know the token and is left alone.
-    Nobody is told of it, unless a `request` is given that says so.
+    Nobody is told of it, unless a `request` is given that says so. Nodes that have not answered are sent it again,
+    in the background (`owed.py`); `on_outcome` is called then if no majority had answered.
     """
     requests: list[Request | None] = fleet.to_all(request or Release(name, token))
     asked = len(requests)
@@ -287,23 +290,33 @@ def release(
     if not asked:
         return heard
     timeout = fleet.timeout(ttl)
+    started_at = fleet.clock()
     try:
-        yield Round(requests, heard, timeout, route, everyone=True)
-    except BaseException:
-        # Interrupted before all of it was sent, perhaps. Saying it twice does no harm.
-        again = Tally(fleet.nodes, heard.needed, asked=asked, any_answer=True)
-        yield Round(requests, again, timeout, route, everyone=True)
-        raise
-    if not heard.won and (cut := heard.caused(Cause.DISCONNECTED)):
-        # Said into connections that had just ended: once more, over new ones.
-        requests = [request if node in cut else None for node, request in enumerate(requests)]
-        wanted = min(heard.needed - heard.heard, len(cut))
-        again = Tally(fleet.nodes, wanted, asked=len(cut), any_answer=True)
-        yield Round(requests, again, timeout, route, everyone=True)
-        for node, answer in enumerate(again.answers):
-            if answer is not None:
-                heard.cast(node, answer)
+        try:
+            yield Round(requests, heard, timeout, route, everyone=True)
+        except BaseException:
+            # Interrupted before all of it was sent, perhaps. Saying it twice does no harm.
+            heard = Tally(fleet.nodes, heard.needed, asked=asked, any_answer=True)
+            yield Round(requests, heard, timeout, route, everyone=True)
+            raise
+        if not heard.won and (cut := heard.caused(Cause.DISCONNECTED)):
+            # Said into connections that had just ended: once more, over new ones.
+            yield from _say_again(fleet, requests, heard, cut, timeout, route)
+    finally:
+        remember(fleet, requests, heard, ttl, route, started_at, on_outcome)
     return heard
+
+
+def _say_again(
+    fleet: Fleet, requests: list[Request | None], heard: Tally, cut: list[int], timeout: float, route: Route
+) -> Steps[None]:
+    """Sends a release to these nodes once more, and enters what they answer."""
+    again = Tally(fleet.nodes, min(heard.needed - heard.heard, len(cut)), asked=len(cut), any_answer=True)
+    some = [request if node in cut else None for node, request in enumerate(requests)]
+    yield Round(some, again, timeout, route, everyone=True)
+    for node, answer in enumerate(again.answers):
+        if answer is not None:
+            heard.cast(node, answer)
 
 
 def break_(fleet: Fleet, name: str, by: str = "", only: int = 0) -> Steps[Tally]:

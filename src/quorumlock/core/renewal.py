@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from ..errors import LossReason
 from .effects import Round, Route, Steps
 from .fleet import Fleet
+from .owed import remember
 from .redlock import Grant
 from .requests import Extend, Heal, Kept, Release, Request
 from .validity import valid_until
@@ -170,7 +171,10 @@ def heal(fleet: Fleet, grants: Sequence[Grant], extensions: Sequence[Extension],
     for i, grant in enumerate(grants):
         if grant.over and any(i in mine for mine in forgotten):
             release = Release(grant.name, grant.token)
-            yield from _ask_some(fleet, [release if i in mine else None for mine in forgotten], grants, route)
+            requests = [release if i in mine else None for mine in forgotten]
+            started_at = fleet.clock()
+            heard = yield from _ask_some(fleet, requests, grants, route)
+            remember(fleet, requests, heard, grant.ttl, route, started_at)
 
 
 def _hear_the_last(tally: Tally, last: Tally) -> None:

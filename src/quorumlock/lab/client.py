@@ -14,9 +14,9 @@ from ..core.keeper import NEVER, Roster, tend
 from ..core.redlock import ALONE, Kind
 from ..core.renewal import Extension
 from ..errors import LeaseLost, LossReason
-from ..front import LockBase, LockerBase
+from ..front import LockBase, LockerBase, downgraded
 from ..keeping import Hold, KeeperBase
-from ..leasing import LeaseBase, downgraded
+from ..leasing import LeaseBase
 from ..options import LockOptions, Settings
 from ..retry import DEFAULT_RETRY
 from ..runners.virtual import VirtualRunner

@@ -21,6 +21,7 @@ LEVELS: dict[type[Event], int] = {
     events.Released: logging.DEBUG,
     events.Healed: logging.INFO,
     events.NodeUp: logging.INFO,
+    events.ReleaseRepeated: logging.INFO,
     events.RenewalFailed: logging.WARNING,
     events.ReleasedLate: logging.WARNING,
     events.Broken: logging.WARNING,
@@ -46,6 +47,10 @@ _SAYS: dict[type[Any], Callable[[Any], tuple[object, ...]]] = {
     events.ReleasedLate: lambda e: (
         "%r (fence %d) released late, after %.3f s: it was over (%s)%s",
         e.name, e.fence, e.held, "its validity had ended" if e.reason is None else e.reason.value, _sure(e),
+    ),
+    events.ReleaseRepeated: lambda e: (
+        "%r (fence %d): its release was sent again, and %s after %.3f s", e.name, e.fence,
+        "a majority has confirmed it" if e.confirmed else "is still not confirmed", e.after,
     ),
     events.Broken: lambda e: ("%r was forced open by %s", e.name, e.by),
     events.FenceRefused: lambda e: (

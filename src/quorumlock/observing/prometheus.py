@@ -64,6 +64,9 @@ class Metrics(Collector):
         self.renewals_failed = counter("renewals_failed", "Renewals without a majority; the lease was still valid.")
         self.lost = counter("lost", "Leases that were lost.", "reason")
         self.late = counter("released_late", "Leases that were given back when they were over.")
+        self.repeated = counter(
+            "releases_repeated", "Releases that had to be sent again, by whether they were confirmed.", "confirmed"
+        )
         self.broken = counter("broken", "Locks that this client forced open.")
         self.refused = counter("refused", "Writes that a guard refused: the fence was of an earlier holder.")
         self.errors = counter("node_errors", "Answers of a node that decided nothing, by cause.", "node", "cause")
@@ -123,6 +126,7 @@ class Watcher:
             events.Lost: self._lost,
             events.Released: self._ended,
             events.ReleasedLate: self._released_late,
+            events.ReleaseRepeated: self._repeated,
             events.Broken: self._broken,
             events.FenceRefused: lambda event: metrics.refused.labels(self.group).inc(),
             events.NodeQuarantined: lambda event: metrics.quarantines.labels(self.group, event.node).inc(),
@@ -132,6 +136,8 @@ class Watcher:
             counter.labels(self.group)
         for reason in LossReason:
             metrics.lost.labels(self.group, reason.name.lower())
+        for confirmed in ("true", "false"):
+            metrics.repeated.labels(self.group, confirmed)
         for why in WHYS:
             metrics.given_up.labels(self.group, why)
 
@@ -180,6 +186,9 @@ class Watcher:
     def _ended(self, event: events.Lost | events.Released) -> None:
         if self._book.end(event):
             self._metrics.hold.labels(self.group, event.kind).observe(event.held)
+
+    def _repeated(self, event: events.ReleaseRepeated) -> None:
+        self._metrics.repeated.labels(self.group, str(event.confirmed).lower()).inc()
 
     def _broken(self, event: events.Broken) -> None:
         self._metrics.broken.labels(self.group).inc()

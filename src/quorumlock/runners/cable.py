@@ -22,6 +22,7 @@ from ..core.requests import Release, Request
 from ..core.votes import Cause, Tally, unknown
 from ..engines.base import Link, WireEngine
 from .base import Watch, not_made
+from .connecting import Bell, connect
 
 READ_SIZE = 8192
 CLOGGED_AFTER = 0.1
@@ -121,34 +122,6 @@ class Strand:
         self.connection.disconnect()
 
 
-class Bell:
-    """Rung by a thread that has connected, heard by the thread that polls."""
-
-    __slots__ = ("_ear", "_rope", "fd")
-
-    def __init__(self) -> None:
-        self._ear, self._rope = socket.socketpair()
-        self._ear.setblocking(False)
-        self.fd = self._ear.fileno()
-
-    def ring(self) -> None:
-        """Raises OSError if nobody can hear it any more."""
-        self._rope.send(b"!")
-
-    def hear(self) -> None:
-        with suppress(BlockingIOError):  # poll may be wrong: to wait here would be to wait without a timeout
-            self._ear.recv(READ_SIZE)
-
-    def close(self) -> None:
-        self._ear.close()
-        self._rope.close()
-
-    def __del__(self) -> None:
-        """Both ends are ours: where an interrupt has lost a cable, nothing is left open."""
-        with suppress(AttributeError):  # it struck while this was made
-            self.close()
-
-
 class Cable:
     """One strand to each node, used by one thread at a time."""
 
@@ -175,6 +148,18 @@ class Cable:
             if strand is not None and strand.link.owes:
                 return True
         return False
+
+    @property
+    def unread(self) -> bool:
+        """May there be something to read, or a connection to take in?"""
+        return bool(self._opened) or self.owes
+
+    def read_late(self) -> None:
+        """Reads what has come when no round was waiting, and drops connections that have ended or stay silent."""
+        now = self._clock()
+        if self._opened:
+            self._attach(None, now)
+        self._refresh(now)
 
     def perform(self, round_: Round) -> None:
         """Asks, and waits until the tally is decided or time is up."""
@@ -377,19 +362,3 @@ class Cable:
             self._poll.unregister(self._bell.fd)
             self._bell.close()
             self._bell = None
-
-
-def connect(engine: WireEngine, node: int, opened: deque[tuple[int, Any]], bell: Bell) -> None:
-    """In a thread of its own: connects, leaves the result, rings."""
-    made: Any
-    try:
-        made = engine.open(node)
-    except Exception as error:
-        made = error
-    opened.append((node, made))
-    try:
-        bell.ring()
-    except OSError:
-        # The cable was closed meanwhile; nobody will attach what we bring.
-        if not isinstance(made, Exception):
-            made.disconnect()

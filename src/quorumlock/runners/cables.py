@@ -42,6 +42,18 @@ class CableRunner(ThreadRunner):
         if self._ears is not None:
             self._ears.close()
 
+    def read_late(self) -> None:
+        for cable in self._free.copy():
+            if cable.unread:
+                try:
+                    self._free.remove(cable)
+                except ValueError:
+                    continue  # whoever has taken it reads it
+                try:
+                    cable.read_late()
+                finally:
+                    self._free.append(cable)
+
     def perform(self, round_: Round) -> None:
         route = round_.route
         pinned = route.taken

@@ -13,7 +13,8 @@ from ..core.votes import Cause
 from ..engines.base import EarLink, WireEngine
 from ..events import logger
 from .base import Settled
-from .cable import Bell, Strand, connect
+from .cable import Strand
+from .connecting import Bell, connect
 
 LONGEST_NAP = 30.0
 ATTACHED_WITHIN = 0.2

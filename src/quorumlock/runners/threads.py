@@ -86,6 +86,9 @@ class ThreadRunner:
     def deafen(self) -> None:
         """Nobody waits here any more."""
 
+    def read_late(self) -> None:
+        """Reads answers that came when nobody waited for them, and finds connections that have ended."""
+
     def close(self) -> None:
         raise NotImplementedError
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from _queue import Empty, SimpleQueue  # what `queue` gives, without importing all of it
 from collections.abc import Callable
 from typing import Any
 
+from .. import keeping
 from ..core.fleet import Fleet
 from ..core.keeper import NEVER, Roster, tend
+from ..core.owed import Debt, Owed, last_attempt, repeat
 from ..events import Bus, Event, logger
 from ..keeping import Hold, KeeperBase
 from .messenger import Messenger
@@ -21,9 +24,12 @@ LONGEST_NAP = 1.0
 class Keeper(KeeperBase):
     """Renews leases in a thread, which starts with the first of them."""
 
-    def __init__(self, fleet: Fleet, run: Callable[[Any], Any], bus: Bus) -> None:
+    def __init__(
+        self, fleet: Fleet, run: Callable[[Any], Any], bus: Bus, read_late: Callable[[], object] | None = None
+    ) -> None:
         super().__init__(fleet)
         self._run = run
+        self._read_late = read_late or (lambda: None)
         self._bus = bus
         self.closing = False
         self._begin()
@@ -31,10 +37,12 @@ class Keeper(KeeperBase):
     def _begin(self) -> None:
         self.roster = Roster(self._fleet.clock, self._fleet.random)
         self._bell: SimpleQueue[None] = SimpleQueue()
-        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        fleet = self._fleet
+        self.owed = Owed(fleet.clock, fleet.random, fleet.node_timeout, threading.RLock())
         self._thread: threading.Thread | None = None
-        self._caller: threading.Thread | None = None
-        self._messenger = Messenger()
+        self._repeater: threading.Thread | None = None
+        self._messenger = Messenger("quorumlock-events")
+        self._caller = Messenger("quorumlock-on-lost")
         self._starting = threading.RLock()
         self._working = threading.Lock()
         self._asking = threading.Lock()
@@ -48,8 +56,16 @@ class Keeper(KeeperBase):
     def wake(self) -> None:
         if self._thread is None or not self._thread.is_alive():
             with self._starting:
-                self._thread = self._started(self._thread, self._work, "quorumlock-keeper")
+                self._thread = self._started()
         self._bell.put(None)
+
+    def owe(self, debt: Debt) -> None:
+        """Remembers a release that not every node has answered; wakes the thread if it would sleep too long."""
+        if self.owed.add(debt):
+            if debt.certain:
+                self.wake()
+            else:
+                self._bell.put(None)  # it looks at it, if it runs; it is not started for a node that is only slow
 
     def charges(self) -> list[Hold]:
         return self.roster.charges()  # type: ignore[return-value]
@@ -62,9 +78,8 @@ class Keeper(KeeperBase):
         """Calls it here, or in a thread beside the keeper's: what a user does must not hold up renewal."""
         if threading.current_thread() is not self._thread:
             callback()
-            return
-        self._caller = self._started(self._caller, self._call, "quorumlock-on-lost")
-        self._calls.put(callback)
+        else:
+            self._caller.call(callback)
 
     def tell(self, deliver: Callable[[Event], None], event: Event) -> None:
         """Tells of an event here, or in a thread beside the keeper's, and not the one in which `call` does."""
@@ -87,26 +102,54 @@ class Keeper(KeeperBase):
         self._bus.relay = relay
 
     def stop(self) -> None:
-        """Leases are not renewed any more; the thread ends with the last of them."""
-        self.closing = True
+        """Leases are not renewed any more; the thread ends with the last of them. Nothing is sent again."""
+        self.owed.ended = self.closing = True
         self._bell.put(None)
 
-    def join(self) -> None:
-        """Waits until nothing is asked any more; and for the thread, unless it has still a loss to announce."""
-        thread = self._thread
-        if thread is None or thread is threading.current_thread():
-            return
-        if self._asking.acquire(timeout=LONGEST_NAP):
-            self._asking.release()
-        if not self.roster.charges():
+    def settle_owed(self) -> None:
+        """Before connections are closed: what is owed to nodes is sent once more, and then it is forgotten."""
+        owed, thread = self.owed, self._repeater
+        if thread is not None and thread is not threading.current_thread():
             thread.join(LONGEST_NAP)
-            self._messenger.join(LONGEST_NAP)
+        try:
+            self._read_late()
+            owed.sweep()
+            if owed:
+                self._run(last_attempt(self._fleet, owed))
+        except Exception as error:
+            self._complain_of_release(error)
+        finally:
+            self._tell_outcomes(owed.end())
+
+    def join(self) -> None:
+        """Waits until nothing is asked any more, and what happened before has been delivered.
+
+        Whoever takes longer than `TOLD_WITHIN` to be told is not waited for. Nor is the thread, while it has still
+        losses to announce.
+        """
+        due = time.monotonic() + keeping.TOLD_WITHIN
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            if self._asking.acquire(timeout=LONGEST_NAP):
+                self._asking.release()
+            if not self.roster.charges():
+                thread.join(LONGEST_NAP)
+        told = self._bus.wait_until_told(due)  # by threads that have noticed a loss, and are just telling of it
+        for event in self._bus.take_reports():
+            self._messenger.tell(self._bus.deliver, event)
+        for messenger in (self._messenger, self._caller):
+            told = messenger.flush(due) and told
+        if not told:
+            logger.warning("subscribers, or on_lost, have taken %g s, and are not waited for", keeping.TOLD_WITHIN)
 
     def _work(self) -> None:
         if not self._working.acquire(blocking=False):
             return  # an interrupt struck while the other one was being started
         try:
             while self._sleep():
+                self._repeat_if_due()
+                if self.roster.wake_at > self._fleet.clock():
+                    continue
                 self.roster.rise()
                 try:
                     self._tend()
@@ -116,7 +159,7 @@ class Keeper(KeeperBase):
                 self.roster.settle()
         finally:
             self._working.release()
-            self._calls.put(None)
+            self._caller.end()
             self._messenger.end()
 
     def _tend(self) -> None:
@@ -131,7 +174,7 @@ class Keeper(KeeperBase):
         """Sleeps until something is due; False if the keeper is to end."""
         roster, clock = self.roster, self._fleet.clock
         while not self.closing or roster.charges():
-            left = roster.wake_at - clock()
+            left = min(roster.wake_at, self._repeat_at()) - clock()
             if left <= 0:
                 return True
             try:
@@ -141,17 +184,53 @@ class Keeper(KeeperBase):
             roster.hurry()
         return False
 
-    def _call(self) -> None:
-        while (callback := self._calls.get()) is not None:
-            callback()
+    # Releases that are owed to nodes. They are sent in a thread of their own, which must not hold up renewal; it
+    # is there only while one is due.
 
-    def _started(self, thread: threading.Thread | None, work: Callable[[], None], name: str) -> threading.Thread:
+    def _repeat_at(self) -> float:
+        if self.closing or (self._repeater is not None and self._repeater.is_alive()):
+            return NEVER
+        return self.owed.wake_at
+
+    def _repeat_if_due(self) -> None:
+        if self._repeat_at() > self._fleet.clock():
+            return
+        try:
+            self._read_late()
+            self._tell_outcomes(self.owed.sweep())
+            if self.owed.wake_at <= self._fleet.clock():
+                self._repeater = thread = threading.Thread(
+                    target=self._repeat, name="quorumlock-releases", daemon=True
+                )
+                thread.start()
+        except Exception as error:
+            self._repeater = None
+            self.owed.postpone_all()
+            self._complain_of_release(error)
+
+    def _repeat(self) -> None:
+        try:
+            self._run(repeat(self._fleet, self.owed))
+        except Exception as error:
+            if not self.closing:  # else the runner was closed just now
+                self._complain_of_release(error)
+        finally:
+            self._repeater = None
+            self._tell_outcomes(self.owed.sweep())
+            self._bell.put(None)
+
+    def _tell_outcomes(self, outcomes: list[Callable[[], object]]) -> None:
+        for tell in outcomes:
+            self._messenger.call(tell)
+
+    def _started(self) -> threading.Thread:
         """The thread, or a new one if it is not there."""
+        thread = self._thread
         if thread is not None and (self.closing or thread.is_alive()):
             return thread
-        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread = threading.Thread(target=self._work, name="quorumlock-keeper", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # too many threads, or the interpreter is shutting down
-            logger.warning("%s did not start (%s): leases end by their ttl", name, error)
+            logger.warning("quorumlock-keeper did not start (%s): leases end by their ttl", error)
         return thread

@@ -42,7 +42,7 @@ class Locker(LockerBase):
         super().__init__(engine, settings)
         self._runner: ThreadRunner = runner_for(engine, settings.node_timeout, self._bus)
         self._keeper: Keeper
-        self._employ(Keeper(self._fleet, self._runner.run, self._bus))
+        self._employ(Keeper(self._fleet, self._runner.run, self._bus, self._runner.read_late))
         self._keeper.relay()
         weakref.finalize(self, self._keeper.stop).atexit = False
         weakref.finalize(self, self._runner.deafen).atexit = False
@@ -290,8 +290,13 @@ class Locker(LockerBase):
         return self._run(fleet.initialise(self._fleet, options.flag("force", force)))
 
     def close(self) -> None:
-        """Closes all connections. Leases that were not released end by their ttl."""
+        """Closes all connections. Leases that were not released end by their ttl.
+
+        What happened before is delivered to subscribers before this returns, and `on_lost` has returned; those that
+        take longer than 2 s are not waited for. Releases that nodes have not answered are sent to them once more.
+        """
         self._keeper.stop()
+        self._keeper.settle_owed()
         self._runner.close()
         self._keeper.join()
 

@@ -113,7 +113,7 @@ def closing_waits_for_the_keeper() -> None:
     rewrite(Keeper.call, ("if threading.current_thread() is not self._thread:", "if True:"))
     rewrite(
         Keeper.join,
-        ("if thread is None or thread is threading.current_thread():", "if thread is None:"),
+        ("if thread is not None and thread is not threading.current_thread():", "if thread is not None:"),
         ("if not self.roster.charges():", "if True:"),
     )
 

@@ -163,7 +163,11 @@ def a_late_release_is_given_up() -> None:
     rewrite(Link.send_source, (" and not isinstance(call.request, _RELEASES)", ""))
     rewrite(
         redlock.release,
-        ("        yield Round(requests, again, timeout, route, everyone=True)\n        raise", "        raise"),
+        (
+            "            yield Round(requests, heard, timeout, route, everyone=True)\n            raise",
+            "            raise",
+        ),
+        ("remember(fleet, requests, heard, ttl, route, started_at, on_outcome)", "pass"),
     )
 
 

@@ -199,11 +199,13 @@ class Node:
     def missed(self, request: Request) -> None:
         """A request could not be sent, or was lost with its connection. What ends something is worth saying again.
 
-        A release is so first of all: a ticket ends sooner by itself.
+        A release is so first of all: a ticket ends sooner by itself. One that keeps its lock closed for a while is
+        not, since this node does not know for how long it has lain here (`core/owed.py` does).
         """
-        if isinstance(request, Release) or (
-            isinstance(request, Leave) and len(self.farewells) < FAREWELLS_MOST // 2
-        ):
+        if isinstance(request, Release):
+            if not request.stay_ms and request not in self.farewells:
+                self.farewells.append(request)
+        elif isinstance(request, Leave) and len(self.farewells) < FAREWELLS_MOST // 2:
             self.farewells.append(request)
 
     @property

@@ -67,8 +67,12 @@ class Shelf:
         self.closed = False
 
     def owe(self, request: Request) -> None:
-        """What a server that is silent for a while has heard, it does when it goes on."""
-        if isinstance(request, Release) and len(self.owed) < OWED_MOST:
+        """What a server that is silent for a while has heard, it does when it goes on.
+
+        A release that keeps its lock closed for a while is not kept: said later, it would do so for longer.
+        (`core/owed.py` sends it again, with what is left of that while.)
+        """
+        if isinstance(request, Release) and not request.stay_ms and len(self.owed) < OWED_MOST:
             self.owed[request] = None
 
     def give_back(self, link: Any) -> None:

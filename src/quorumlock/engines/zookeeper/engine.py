@@ -145,7 +145,8 @@ class ZookeeperEngine:
                 tally.cast(0, NOT_BEGUN)
             raise error
         if isinstance(request, asked.Release):
-            self._session.expire(request.token)
+            if not request.stay_ms:  # else it is to stay closed, and is sent again by `core/owed.py`
+                self._session.expire(request.token)
         elif isinstance(request, asked.Leave):
             self._session.owe(self._cells._queues(request), request.ticket)
         return troubles.told(error, self._session, bool(wrote), within)
