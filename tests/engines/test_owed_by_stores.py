@@ -16,7 +16,7 @@ from quorumlock.core.votes import Cause, unknown
 from quorumlock.engines.sql.links import Shelf
 from quorumlock.errors import EngineError
 from quorumlock.events import Event, ReleaseRepeated
-from tests.live.tools import eventually, eventually_async
+from tests.support.waiting import eventually, eventually_async
 
 TTL = 20.0
 

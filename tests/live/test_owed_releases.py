@@ -16,10 +16,11 @@ import quorumlock
 from quorumlock import NoQuorum
 from quorumlock.events import Event, Released, ReleaseRepeated
 from quorumlock.lab.servers import Server, Servers
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 
 from .queues import calls
-from .tools import eventually, exists, get, lock_keys, pttl
+from .tools import exists, get, lock_keys, pttl
 
 pytestmark = pytest.mark.live
 

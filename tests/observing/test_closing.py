@@ -17,7 +17,7 @@ from quorumlock import keeping
 from quorumlock.core.room import Room
 from quorumlock.engines.memory import MemoryEngine
 from quorumlock.events import Event, Extended, Lost, NodeDown
-from tests.live.tools import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
