@@ -13,7 +13,7 @@ PACE_MOST = 0.01
 """A loop that looks again and again may pause for so long, in seconds, between two looks."""
 
 ALLOWED = {
-    "live/chaos/conditions.py::set_clocks": "a server looks at its clock every 100 ms, and nothing tells that it has",
+    "live/chaos/conditions.py::set_clocks": "a server looks at its clock every 100 ms, and tells nobody",
     "support/stalls.py::watch": "it takes samples, and how late it wakes is what it measures",
 }
 """`file::function`, and why nothing can be waited for there."""
