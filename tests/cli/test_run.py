@@ -18,7 +18,6 @@ from tests.support.waiting import eventually
 from .jobs import family, pids, running
 from .tools import Completed, complaint, forked, forking, process
 
-
 pytestmark = pytest.mark.real_time
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import logging
 import os
@@ -11,6 +10,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
 
@@ -36,8 +36,8 @@ def quorumlock(*arguments: str, env: Mapping[str, str] | None = None) -> Complet
     out, err = io.StringIO(), io.StringIO()
     with (
         patch.dict(os.environ, environment(env), clear=True),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
+        redirect_stdout(out),
+        redirect_stderr(err),
         logging_as_of_a_new_process(),
     ):
         code = called(*arguments)
@@ -53,7 +53,7 @@ def called(*arguments: str) -> int:
         return 1
 
 
-@contextlib.contextmanager
+@contextmanager
 def logging_as_of_a_new_process() -> Iterator[None]:
     """Without the handlers of pytest, so that warnings go to stderr."""
     root = logging.getLogger()
@@ -86,13 +86,15 @@ def forked(*arguments: str, env: Mapping[str, str] | None = None) -> Completed:
 
 def forking(*arguments: str, env: Mapping[str, str] | None = None) -> Callable[[], Completed]:
     """The same, begun; what is returned waits for its end."""
-    out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+    files = ExitStack()
+    out = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+    err = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
     pid = fork()
     if pid == 0:
         _become(arguments, environment(env), out.fileno(), err.fileno())
 
     def end() -> Completed:
-        with out, err:
+        with files:
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             out.seek(0)
             err.seek(0)
@@ -107,8 +109,7 @@ def _become(arguments: tuple[str, ...], env: Mapping[str, str], out: int, err: i
     try:
         for ours, standard in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
             os.dup2(ours, standard)
-        sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)
-        sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, buffering=1)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
         logging.getLogger().handlers = []
         os.environ.clear()
         os.environ.update(env)

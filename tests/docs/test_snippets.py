@@ -12,13 +12,16 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from quorumlock.lab.servers import Servers
 
 from ..cli.tools import quorumlock
+from ..conftest import server_kinds
 from .pages import ADDRESS, ALL_PAGES, ALONE, FENCE, PAGES, ROOT, WITH_SERVERS, blocks, commands, program, text_of
 
 # Examples keep their Locker for the life of the program; that its sockets end with it is no mistake.
@@ -59,13 +62,25 @@ def runs(page: str, text: str, folder: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.real_time(0.3)
 @pytest.mark.parametrize("page", ALONE)
 def test_page(page: str, tmp_path: Path) -> None:
     runs(page, text_of(page), tmp_path)
 
 
+def on_servers() -> Iterator[object]:
+    """Pages take kinds of servers in turn. The README, and the long form, has every kind."""
+    everywhere = WITH_SERVERS if os.environ.get("QUORUMLOCK_LONG") else ["README.md"]
+    present = server_kinds()
+    for number, page in enumerate(WITH_SERVERS):
+        for kind in present if page in everywhere else [present[number % len(present)]]:
+            here = kind if isinstance(kind, ParameterSet) else pytest.param(kind)
+            yield pytest.param(page, *here.values, marks=here.marks)
+
+
 @pytest.mark.live
-@pytest.mark.parametrize("page", WITH_SERVERS)
+@pytest.mark.real_time(0.3)
+@pytest.mark.parametrize(("page", "kind"), list(on_servers()), indirect=["kind"])
 def test_page_with_servers(page: str, servers: Servers, tmp_path: Path) -> None:
     runs(page, localised(text_of(page), servers), tmp_path)
 
@@ -90,7 +105,7 @@ def test_every_page_can_be_found() -> None:
 
 CLAIMS = {
     "docs/how-to/testing.md": 'sent == ["ada"]',
-    "docs/how-to/times.md": "lost.reason is quorumlock.LossReason.MAX_HOLD",
+    "docs/how-to/semaphore.md": 'lease.name == "licences"',
 }
 
 
@@ -104,15 +119,18 @@ def fails(page: str, text: str, claim: str, folder: Path) -> None:
     assert re.search(rf"line {line},|page\.py:{line}:", done.stderr + done.stdout)
 
 
+@pytest.mark.real_time(0.3)
 @pytest.mark.parametrize("page", CLAIMS)
 def test_an_example_that_is_wrong_fails(page: str, tmp_path: Path) -> None:
     fails(page, text_of(page), CLAIMS[page], tmp_path)
 
 
 @pytest.mark.live
+@pytest.mark.real_time(0.3)
+@pytest.mark.parametrize("kind", server_kinds()[:1], indirect=True)
 def test_an_example_with_servers_that_is_wrong_fails(servers: Servers, tmp_path: Path) -> None:
-    page = "docs/tutorial.md"
-    fails(page, localised(text_of(page), servers), "first.held and second.held", tmp_path)
+    page = "docs/how-to/fencing.md"
+    fails(page, localised(text_of(page), servers), "stale.fence < stale.seen", tmp_path)
 
 
 def test_an_example_does_not_see_the_users_own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

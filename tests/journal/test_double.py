@@ -27,7 +27,7 @@ from quorumlock.engines.redis.wire import Wire
 from quorumlock.lab.servers import Servers
 from tests.engines.test_double import Pair, Real
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(1.0)]
 
 NAMES = ("a", "b", "c")
 TOKENS = tuple(f"{digit * 40}@host:{digit}" for digit in "123")

@@ -19,6 +19,8 @@ from tests.support.waiting import eventually
 
 from .conftest import FLEETS, Place, named
 
+pytestmark = pytest.mark.real_time
+
 
 def told(locks: Locker, count: int) -> tuple[Entry, ...]:
     """The journal, when there are so many entries in it: a minority of nodes may still be about to write."""
@@ -36,7 +38,8 @@ def test_what_happened_to_locks(place: Place) -> None:
     locks, onlooker = place.connect(journal=1000), place.connect()
     began = time.time()
     with locks.lock("a", ttl=20, note="nightly, for Zoë") as lease:
-        time.sleep(0.05)
+        at_first = lease.remaining()
+        assert eventually(lambda: lease.remaining() < at_first - 0.05)
     first = told(onlooker, 2)
     assert words(first) == [("acquired", "a"), ("released", "a")]
     assert {entry.fence for entry in first} == {lease.fence}
@@ -72,7 +75,7 @@ def test_those_who_share(place: Place) -> None:
 def test_what_expired_is_told_when_it_is_noticed(place: Place) -> None:
     locks = place.connect(journal=1000)
     lost = [locks.lock(name, ttl=0.3, keep=False).acquire() for name in ("a", "b", "c")]
-    time.sleep(0.5)
+    assert eventually(lambda: {holder for name in "abc" for holder in place.ground.holders(name)} == {None})
     assert words(told(locks, 3)) == [("acquired", name) for name in "abc"]
     locks.lock("a", ttl=20).acquire().release()  # somebody else is granted it
     lost[1].release()  # or it is released late

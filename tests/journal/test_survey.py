@@ -20,9 +20,12 @@ from quorumlock.core.requests import InspectMany
 from quorumlock.core.votes import GRANTED, Answer, Cause, Sight, unknown
 from quorumlock.inspecting import Inspection
 from quorumlock.lab.servers import Servers, free_port
+from tests.conftest import server_kinds
 from tests.support.waiting import eventually
 
 from .conftest import FLEETS, Place, named
+
+pytestmark = pytest.mark.real_time
 
 
 def steady(seen: Inspection) -> Inspection:
@@ -201,6 +204,7 @@ def test_a_majority_that_falls_silent_halfway_is_told_of() -> None:
         answered()
 
 
+@pytest.mark.parametrize("kind", server_kinds()[:1], indirect=True)
 def test_nodes_that_fall_silent_are_told_of(
     make_servers: Callable[..., Servers], connect: Callable[..., Locker]
 ) -> None:

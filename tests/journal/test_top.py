@@ -19,7 +19,9 @@ import pytest
 
 import quorumlock as ql
 from tests.cli.tools import complaint, quorumlock
+from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.real_time(0.3)
 SOON = 60.0
 BEGINS, ENDS = b"\x1b[?1049h", b"\x1b[?1049l"
 """How a program takes the whole screen, and gives it back."""
@@ -147,8 +149,9 @@ def test_it_fits_whatever_the_names(url: str, screen: Callable[..., Screen], col
 
 
 def test_it_is_sorted_as_one_likes(url: str, screen: Callable[..., Screen]) -> None:
-    with ql.connect(url) as locks, locks.lock("b"):
-        time.sleep(0.01)
+    with ql.connect(url) as locks, locks.lock("b") as older:
+        at_first = older.remaining()
+        assert eventually(lambda: older.remaining() < at_first - 0.01)
         with locks.lock("a"):
             shown = screen(url)
             by_name = shown.shows("2 held", "by name")

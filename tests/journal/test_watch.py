@@ -19,6 +19,7 @@ from quorumlock.lab.servers import Servers
 from tests.cli.tools import complaint, quorumlock
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.real_time(0.3)
 SOON = 60.0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from opentelemetry.trace import StatusCode
 import quorumlock
 from quorumlock.guards import FileGuard
 from quorumlock.observing import book, trace_locks
+from tests.support.waiting import eventually
 
 from .conftest import BookClock
 
@@ -54,7 +54,8 @@ def test_a_lock_has_a_span_for_its_acquire_and_one_for_its_hold(
     exporter: InMemorySpanExporter, provider: TracerProvider, locks: quorumlock.Locker
 ) -> None:
     with provider.get_tracer("test").start_as_current_span("work") as work, locks.lock("a") as lease:
-        time.sleep(0.05)
+        at_first = lease.remaining()
+        assert eventually(lambda: lease.remaining() < at_first - 0.05)
     [acquire], [hold] = spans(exporter, "lock.acquire"), spans(exporter, "lock.hold")
     about = {"quorumlock.name": "a", "quorumlock.kind": "mutex", "quorumlock.group": "orders"}
     for span in (acquire, hold):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from quorumlock.guards import Claim, FileGuard
 from quorumlock.lab.servers import Servers
 from quorumlock.observing import book, export_metrics
 from quorumlock.observing.prometheus import export_refusals
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, eventually_async
 
 from .conftest import SERVER, BookClock
 
@@ -55,8 +54,9 @@ def test_acquire_and_hold_are_counted_by_group_and_kind(
     registry: CollectorRegistry, locks: quorumlock.Locker
 ) -> None:
     locks.lock("a").acquire().release()
-    with locks.semaphore("s", 2):
-        time.sleep(0.02)
+    with locks.semaphore("s", 2) as lease:
+        at_first = lease.remaining()
+        assert eventually(lambda: lease.remaining() < at_first - 0.02)
     seen = scrape(registry)
     for kind in ("mutex", "slot"):
         assert seen["quorumlock_acquire_seconds_count", ("orders", kind)] == 1
@@ -231,6 +231,7 @@ def test_a_registry_that_is_gone_is_not_taken_for_another(locks: quorumlock.Lock
 
 
 @pytest.mark.live
+@pytest.mark.real_time
 @pytest.mark.parametrize("kind", [SERVER], indirect=True)
 def test_nodes_are_timed_at_a_scrape_over_http(
     registry: CollectorRegistry, make_servers: Callable[..., Servers], connect: Callable[..., quorumlock.Locker]
@@ -256,9 +257,7 @@ def test_nodes_are_timed_at_a_scrape_over_http(
         assert ("quorumlock_node_latency_seconds", labels[1]) not in after
         assert after["quorumlock_node_errors_total", ("silent", *labels[1])] >= 1
         servers[1].resume()
-        end = time.monotonic() + 10
-        while seen()["quorumlock_node_up", labels[1]] != 1:
-            assert time.monotonic() < end
+        assert eventually(lambda: seen()["quorumlock_node_up", labels[1]] == 1)
     finally:
         httpd.shutdown()
         httpd.server_close()
@@ -266,6 +265,7 @@ def test_nodes_are_timed_at_a_scrape_over_http(
 
 
 @pytest.mark.live
+@pytest.mark.real_time
 @pytest.mark.parametrize("kind", [SERVER], indirect=True)
 def test_on_asyncio_a_scrape_shows_what_the_last_one_asked_for(
     registry: CollectorRegistry, make_servers: Callable[..., Servers]
@@ -279,12 +279,12 @@ def test_on_asyncio_a_scrape_shows_what_the_last_one_asked_for(
             async with locks.lock("a", ttl=1):
                 assert scrape(registry)["quorumlock_held", ("async",)] == 1  # in the loop itself: it does not hang
             label = ("async", servers[0].label)
-            end = time.monotonic() + 10
-            while ("quorumlock_node_latency_seconds", label) not in (
-                seen := await asyncio.to_thread(scrape, registry)
-            ):
-                assert time.monotonic() < end
-                await asyncio.sleep(0.02)
+
+            async def latency_is_known() -> bool:
+                return ("quorumlock_node_latency_seconds", label) in await asyncio.to_thread(scrape, registry)
+
+            assert await eventually_async(latency_is_known)
+            seen = scrape(registry)
             assert 0 < seen["quorumlock_node_latency_seconds", label] < 1
             assert seen["quorumlock_acquire_seconds_count", ("async", "mutex")] == 1
 
@@ -323,9 +323,7 @@ def test_an_answer_to_a_round_about_many_leases_is_counted_once(registry: Collec
         locks.engine.servers[1].flush()
         assert isinstance(locks.engine, MemoryEngine)
         locks.engine.clock.advance(6)
-        deadline = time.monotonic() + 10
-        while any(lease.remaining() < 9 for lease in leases) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        assert eventually(lambda: all(lease.remaining() > 9 for lease in leases))
         for lease in leases:
             lease.release()
     seen = scrape(registry)

@@ -21,6 +21,8 @@ from quorumlock.events import (
 )
 from tests.contract.stage import Stage, case, held, listen
 
+pytestmark = pytest.mark.real_time
+
 
 def told(story: list[Event]) -> list[Event]:
     """Without what depends on which nodes were the first to answer."""
@@ -119,7 +121,8 @@ async def test_a_release_tells_how_long_it_was_held(stage: Stage) -> None:
     story = listen(locks)
     lease = await held(locks.lock("a", ttl=1, keep=False))
     await lease.extend(0.9)
-    await asyncio.sleep(0.1)
+    at_first = lease.remaining()
+    assert await stage.until(lambda: lease.remaining() < at_first - 0.1)
     await lease.release()
     assert kinds(story) == [Acquired, Extended, Released]
     acquired, extended, released = told(story)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -90,15 +89,16 @@ def test_one_that_hangs_holds_up_no_renewal(locks: quorumlock.Locker) -> None:
             stuck.set()
             free.wait(30)
 
-    leases = [locks.lock(name, ttl=1).acquire() for name in "abc"]
+    assert isinstance(locks.engine, MemoryEngine)
+    leases = [locks.lock(name).acquire() for name in "abc"]
     locks.subscribe(hangs)
     try:
-        assert stuck.wait(10)
-        until = time.monotonic() + 2
-        while time.monotonic() < until:
+        for _ in range(4):  # each time beyond a third of the ttl, and together beyond two ttls
+            locks.engine.clock.advance(6)
+            assert eventually(lambda: all(lease.remaining() > 9 for lease in leases), 10)
+            assert stuck.wait(10)
             for lease in leases:
                 lease.check()
-            time.sleep(0.02)
     finally:
         free.set()
     for lease in leases:
@@ -290,18 +290,26 @@ def test_what_was_over_and_not_noticed_was_not_held_meanwhile(locks: quorumlock.
 
 
 def test_closing_waits_until_all_was_told(locks: quorumlock.Locker) -> None:
+    stuck, free = threading.Event(), threading.Event()
     told: list[Event] = []
 
     def slow(event: Event) -> None:
         if isinstance(event, Extended):
-            time.sleep(0.2)
+            stuck.set()
+            free.wait(30)
             told.append(event)
 
     assert isinstance(locks.engine, MemoryEngine)
     lease = locks.lock("a").acquire()
     locks.subscribe(slow)
     locks.engine.clock.advance(6)
-    assert eventually(lambda: lease.remaining() > 9, 10)
+    assert stuck.wait(10)
     lease.release()
-    locks.close()
+    closing = threading.Thread(target=locks.close)
+    closing.start()
+    try:
+        assert not eventually(lambda: not closing.is_alive(), within=0.1)
+    finally:
+        free.set()
+    closing.join(10)
     assert len(told) == 1

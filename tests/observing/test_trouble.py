@@ -41,6 +41,7 @@ def of(story: list[Event], kind: type[Any]) -> list[Any]:
 
 
 @pytest.mark.live
+@pytest.mark.real_time
 @only_one_kind
 def test_a_renewal_without_a_majority_is_told_while_the_lease_is_valid(
     make_servers: Callable[..., Servers], connect: Callable[..., quorumlock.Locker]
@@ -75,12 +76,13 @@ def test_a_renewal_without_a_majority_is_told_while_the_lease_is_valid(
     own.release()
 
 
+@pytest.mark.real_time(0.5)
 def test_a_renewal_that_a_store_could_not_do_is_told(tmp_path: Path) -> None:
     """Another process is writing to the file, and does not come to an end."""
     path = tmp_path / "locks.db"
     with quorumlock.connect(f"sqlite:///{path}") as locks:
         story: list[Event] = []
-        lease = locks.lock("a", ttl=10).acquire()
+        lease = locks.lock("a", ttl=6).acquire()
         locks.subscribe(story.append)
         with closing(sqlite3.connect(path, isolation_level=None)) as writer:
             writer.execute("BEGIN EXCLUSIVE")
@@ -89,12 +91,13 @@ def test_a_renewal_that_a_store_could_not_do_is_told(tmp_path: Path) -> None:
         [failed] = of(story, RenewalFailed)[:1]
         assert failed.tally is None
         assert str(path) in failed.why
-        assert 0 < failed.remaining < 10
+        assert 0 < failed.remaining < 6
         lease.check()
         lease.release()
 
 
 @pytest.mark.live
+@pytest.mark.real_time
 @only_one_kind
 def test_without_a_majority_it_is_waited_for_one_and_given_up(
     make_servers: Callable[..., Servers], connect: Callable[..., quorumlock.Locker]
@@ -191,6 +194,7 @@ def test_a_lease_that_a_guard_refuses_is_told_of_by_its_locker(
 
 
 @pytest.mark.live
+@pytest.mark.real_time
 @only_one_kind
 def test_a_guard_of_redis_tells_too(servers: Servers, locks: quorumlock.Locker) -> None:
     story: list[Event] = []

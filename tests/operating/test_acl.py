@@ -19,7 +19,7 @@ from .conftest import Start
 from .examining import examined, only, troubles
 from .tools import call
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time]
 
 
 def words(line: str, password: str = "pw") -> list[str]:

@@ -19,7 +19,7 @@ from .conftest import Start
 from .examining import examined, fleet, only, toml, troubles
 from .tools import call
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time]
 
 
 def apart(says: str) -> float:
@@ -47,20 +47,20 @@ def test_a_clock_that_steps_while_it_is_looked_at(start: Start, good: list[Serve
     done = threading.Event()
 
     def step() -> None:
-        while not done.wait(0.25):
+        while not done.wait(0.1):
             clock.offset = 0.7 - clock.offset
 
     stepping = threading.Thread(target=step)
     stepping.start()
     try:
-        severity, node, says = only(troubles(fleet(*good, restless), "clock steps", seconds=2))
+        severity, node, says = only(troubles(fleet(*good, restless), "clock steps", seconds=1))
     finally:
         done.set()
         stepping.join()
     assert (severity, node) == ("error", restless.label)
     assert abs(apart(says)) == pytest.approx(0.7, abs=0.2)
     clock.offset = 0.0
-    assert troubles(fleet(*good, restless), "clock steps", seconds=1) == []
+    assert troubles(fleet(*good, restless), "clock steps", seconds=0.5) == []
 
 
 def test_a_node_that_is_too_slow(start: Start, good: list[Server], tmp_path: Path) -> None:

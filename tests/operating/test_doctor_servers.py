@@ -15,7 +15,7 @@ from .conftest import Start
 from .examining import examined, fleet, only, toml, troubles
 from .tools import call
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time]
 
 
 def test_a_fleet_that_is_well_gets_a_clean_bill(start: Start, good: list[Server], tmp_path: Path) -> None:

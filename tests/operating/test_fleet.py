@@ -25,7 +25,7 @@ from tests.support.waiting import eventually
 from .conftest import Start
 from .tools import call
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time]
 
 
 def living(folder: Path) -> set[int]:

@@ -31,6 +31,7 @@ class Site:
     locks: quorumlock.Locker
     settings: WebSettings
     dashboard: Dashboard
+    server: Server
     clients: list[httpx.Client] = field(default_factory=list)
 
     @property
@@ -70,7 +71,7 @@ def served(locks: quorumlock.Locker, *, breaker: quorumlock.Locker | None = None
         server = Server(dashboard)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[ear])), name="dashboard")
         thread.start()
-        site = Site(f"http://127.0.0.1:{settings.port}{settings.root_path}/", locks, settings, dashboard)
+        site = Site(f"http://127.0.0.1:{settings.port}{settings.root_path}/", locks, settings, dashboard, server)
         try:
             assert eventually(lambda: server.started), "the dashboard did not start"
             yield site

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,9 +16,10 @@ from quorumlock.web.api import LOOKS_MOST
 from tests.support.waiting import eventually
 
 from .conftest import MakeSite
-from .site import Site, messages, secrets_in
+from .site import SOON, Site, messages, secrets_in
 
 MakeServers = Callable[..., Servers]
+pytestmark = pytest.mark.real_time
 ALL = ("session", "overview", "locks", "nodes", "events", "lock?name=orders:1", "openapi.json")
 
 
@@ -183,10 +183,11 @@ def test_metrics_are_gauges_without_names(make_site: MakeSite, locks: ql.Locker)
 def test_only_a_few_locks_are_looked_at_at_one_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     source = site.dashboard.sampler.source
     inspect, at_work, most = source.inspect, threading.Semaphore(LOOKS_MOST), []
+    together = threading.Barrier(LOOKS_MOST)
 
     def inspected(name: str) -> ql.Inspection:
         most.append(at_work.acquire(blocking=False))
-        time.sleep(0.05)
+        together.wait(SOON)
         at_work.release()
         return inspect(name)
 

@@ -14,6 +14,8 @@ from tests.support.waiting import eventually
 from .conftest import MakeSite
 from .site import Site
 
+pytestmark = pytest.mark.real_time
+
 BREAK = "api/v1/lock/break"
 
 

@@ -17,6 +17,8 @@ from tests.support.waiting import eventually
 from .conftest import MakeSite
 from .site import SOON, TOKEN, Site
 
+pytestmark = pytest.mark.real_time
+
 BREAK = "api/v1/lock/break"
 
 
@@ -139,8 +141,8 @@ def test_who_goes_away_in_the_middle_is_no_mistake_of_ours(site: Site, caplog: p
     head += "".join(f"\r\n{name}: {value}" for name, value in named.items())
     with socket.create_connection(("127.0.0.1", site.settings.port)) as connection:
         connection.sendall(f"{head}\r\nContent-Length: 99\r\n\r\n{{".encode())
-        time.sleep(0.2)
-    time.sleep(0.2)
+        assert eventually(lambda: site.server.server_state.tasks), "it waits for the rest"
+    assert eventually(lambda: not site.server.server_state.tasks)
     page.get("api/v1/session")
     assert [record.getMessage() for record in caplog.records] == []
 

@@ -11,6 +11,8 @@ from tests.support.waiting import eventually
 
 from .site import Site, served
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture
 def working() -> Iterator[ql.Locker]:

@@ -23,6 +23,8 @@ from tests.support.servers.databases import PostgreSQL, needed
 from ..cli.tools import complaint, quorumlock
 from .site import TOKEN
 
+pytestmark = pytest.mark.real_time
+
 
 @contextmanager
 def serving(*arguments: str, url: str, **env: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
