@@ -209,7 +209,7 @@ def test_nodes_that_fall_silent_are_told_of(
     make_servers: Callable[..., Servers], connect: Callable[..., Locker]
 ) -> None:
     own = make_servers(3)
-    locks = connect(own, max_ttl=30, node_timeout=0.15)
+    locks = connect(own, max_ttl=30, node_timeout=0.1)  # a look waits for ten times that
     with locks.lock("a", ttl=20, keep=False):
         own[2].pause()
         (seen,) = locks.survey()
