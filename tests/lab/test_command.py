@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import shlex
 import subprocess
@@ -75,7 +76,9 @@ def forgetful(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ServerDouble, "_not_standing", trusting)
 
 
+@functools.cache
 def failing_seed() -> int:
+    """While the core is broken in that way."""
     options = Options(workload="mutex")
     return next(seed for seed in range(2000) if blame(simulate(seed, options)) == "exclusion")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 
@@ -23,6 +24,10 @@ from .scatter import Lease, Scatter, disorders, twins
 
 STORY = 250
 """Bytes of a story."""
+
+LONG = bool(os.environ.get("QUORUMLOCK_LONG"))
+SEEDS = 1200 if LONG else 600
+LOSSES = 30 if LONG else 20
 
 MAX_TTL = 3.0
 RUN = 90.0
@@ -46,14 +51,14 @@ def test_fences_are_unique_and_ordered_whatever_happens(story: bytes, count: int
 
 def test_the_same_for_many_seeds_in_which_a_lot_happens() -> None:
     leases = confirmed = 0
-    for seed in range(1200):
+    for seed in range(SEEDS):
         scatter = played(seed, (3, 5)[seed % 2])
         assert not twins(scatter.leases), f"seed {seed}"
         assert not disorders(scatter.leases), f"seed {seed}"
         leases += len(scatter.leases)
         confirmed += scatter.confirmed
-    assert leases > 400
-    assert confirmed > 100, "the second round is what is tested here"
+    assert leases > SEEDS / 3
+    assert confirmed > SEEDS / 12, "the second round is what is tested here"
 
 
 def unconfirmed(
@@ -78,18 +83,19 @@ def forgetful(self: ServerDouble, key: bytes, stored: int, to: int, ttl_ms: byte
     return to
 
 
-CANARIES: dict[str, tuple[object, str, Callable[..., object]]] = {
-    "no confirm": (redlock, "confirm", unconfirmed),
-    "a confirm that does not check what was granted": (ServerDouble, "_confirm", loosely),
-    "a fence that may fall": (ServerDouble, "_raise_fence", forgetful),
+CANARIES: dict[str, tuple[object, str, Callable[..., object], int]] = {
+    "no confirm": (redlock, "confirm", unconfirmed, 8),
+    "a confirm that does not check what was granted": (ServerDouble, "_confirm", loosely, 1467),
+    "a fence that may fall": (ServerDouble, "_raise_fence", forgetful, 1),
 }
+"""What is broken, and a seed in which it showed: it is tried first, which is only a matter of speed."""
 
 
 @pytest.mark.parametrize("canary", CANARIES)
 def test_a_broken_fence_is_found_out(canary: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    home, name, broken = CANARIES[canary]
+    home, name, broken, known_at = CANARIES[canary]
     monkeypatch.setattr(home, name, broken)
-    assert any(wrong(played(seed)) for seed in range(3000))
+    assert any(wrong(played(seed)) for seed in (known_at, *range(3000)))
 
 
 # After a loss of memory.
@@ -138,12 +144,12 @@ def forgetting(seed: int) -> list[Lease]:
 
 def test_fences_are_ordered_across_losses_and_expiry_while_node_clocks_agree() -> None:
     taken = 0
-    for seed in range(30):
+    for seed in range(LOSSES):
         leases = forgetting(seed)
         assert not twins(leases), f"seed {seed}"
         assert not disorders(leases), f"seed {seed}: {disorders(leases)[0]}"
         taken += len(leases)
-    assert taken > 300
+    assert taken > 10 * LOSSES
 
 
 def unclamped(below: bool, above: bool) -> Callable[..., object]:
