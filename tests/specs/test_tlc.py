@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from scripts import spec
-from scripts.spec import Check, faults, load, run_tlc
+from scripts.spec import SHORT_RUN, Check, faults, load, run_tlc
 
 CHECKS = {check.name: check for check in load(spec.SPECS / "checks.toml", "small")}
 
@@ -38,7 +38,7 @@ def tiny(name: str, **constants: str) -> Check:
     ids=lambda check: check.name,
 )
 def test_a_tiny_model(check: Check) -> None:
-    outcome = run_tlc(check, limit=60)
+    outcome = run_tlc(check, limit=60, options=SHORT_RUN)
     assert faults(check, outcome) == []
     assert outcome.distinct > 100
 
