@@ -258,9 +258,12 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(site: Site, locks: ql.Locke
     long = "a-very-long-name/" * 20
     with locks.lock(long, note="x" * 300):
         visitor = visit(site, viewport={"width": 360, "height": 740})
-        for path in ("#/", "#/locks", f"#/lock/{quote(long, safe='')}", "#/nodes", "#/events"):
+        for path, drawn in (
+            ("#/", ".tile"), ("#/locks", ".list-row"), (f"#/lock/{quote(long, safe='')}", ".timeline"),
+            ("#/nodes", "tbody tr"), ("#/events", ".list-row"),
+        ):  # fmt: skip
             page = visitor.go(path)
-            page.wait_for_timeout(300)
+            expect(page.locator(f"{drawn}:visible").first).to_be_visible()
             assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
 
 
