@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import time
@@ -35,6 +36,7 @@ from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 
+SEEDS = 12 if os.environ.get("QUORUMLOCK_LONG") else 3
 SLACK_MS = 5
 """How far times of the two may lie apart besides what passed while the real server was asked: they are rounded."""
 
@@ -212,7 +214,7 @@ def stored_alike(pair: Pair) -> str:
     return ""
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("standing", ["ready", "quarantine", "stranger"])
 def test_random_commands_get_the_same_answers(real: Real, seed: int, standing: str) -> None:
     rng = random.Random(seed)

@@ -14,7 +14,7 @@ from quorumlock.engines.redis.wire import Wire
 from quorumlock.lab.servers import Servers
 from tests.support.waiting import eventually
 
-from .test_double import NAMES, TOKENS, Pair, Real, stored_alike
+from .test_double import NAMES, SEEDS, TOKENS, Pair, Real, stored_alike
 
 pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 
@@ -180,7 +180,7 @@ def random_request_for_several(rng: random.Random) -> Request:
     return Release(names[0], token, wake=rng.random() < 0.8, ticket=own, names=names)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_random_queues_get_the_same_answers_and_announcements(town: Town, seed: int) -> None:
     rng = random.Random(seed)
     for step in range(150):
