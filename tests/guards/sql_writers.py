@@ -26,7 +26,7 @@ from typing import Any
 from quorumlock import StaleFence, VersionConflict
 from quorumlock.guards import Claim, ColumnGuard, SQLGuard
 
-from .writers import LONGEST, NEVER, OVER, WRITERS, Board
+from .writers import LONG, LONGEST, NEVER, OVER, WRITERS, Board
 
 KILLS = 20
 BREAK = 0.08
@@ -34,11 +34,11 @@ BREAK = 0.08
 fences grow from round to round."""
 MARK = "mark"
 BY_COLUMN = ("column", "unconditional")
-WRITTEN, REFUSED = 5, 50
+WRITTEN, REFUSED = (50, 500) if LONG else (5, 50)
 """A run goes on until so many were, however slow the machine is; of marks, which have no order, one of each."""
 MARKERS = 5
 """One in so many sets a mark in a round: with everybody at it, hardly anybody would get to write."""
-MANY = 150
+MANY = 3 * REFUSED
 """A guard that has accepted so many, and has not refused enough, will not do so."""
 
 Write = Callable[[Any, int], None]
