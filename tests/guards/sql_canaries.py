@@ -13,9 +13,9 @@ from quorumlock.guards.sql.steps import Query, Steps
 from quorumlock.guards.sql.table import stale
 
 
-def linger() -> None:
+def linger(most: float = 0.05) -> None:
     """Where a right guard has the row locked, or would not be."""
-    time.sleep(random.random() * 0.05)
+    time.sleep(random.random() * most)
 
 
 class Unlocked(SQLGuard):
@@ -49,7 +49,7 @@ class Apart(SQLGuard):
     def admit(self, conn: Any, lease: Fenced) -> None:
         super().admit(conn, lease)
         conn.commit()
-        linger()
+        linger(0.2)  # of these few are accepted
 
 
 class Trusting(SQLGuard):

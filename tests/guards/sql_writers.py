@@ -1,10 +1,11 @@
 """Fifty processes that write to one row of a database with shuffled fences, and are killed at random.
 
-    python -m tests.guards.sql_writers STORE WHERE FORM LOG SEED
+    python -m tests.guards.sql_writers STORE WHERE FORMS LOG SEED
 
-is one light process that forks them. Every accepted write adds its fence to a history, and changes a row in two
-steps, all in one transaction; only after the commit does the writer say `ok` in the log. The ids of the history are
-given while the guard keeps its row locked, so they tell the order of the commits.
+is one light process that forks them. In each round a writer writes once in every form, to a row of that form's
+own. Every accepted write adds its fence to a history, and changes the row in two steps, all in one transaction;
+only after the commit does the writer say `ok` in the log. The ids of the history are given while the guard keeps
+its row locked, so they tell the order of the commits.
 """
 
 from __future__ import annotations
@@ -25,16 +26,19 @@ from typing import Any
 from quorumlock import StaleFence, VersionConflict
 from quorumlock.guards import Claim, ColumnGuard, SQLGuard
 
-from .writers import LONGEST, NEVER, OVER, WRITERS, Board
+from .writers import LONG, LONGEST, NEVER, OVER, WRITERS, Board
 
 KILLS = 20
 BREAK = 0.08
 """So many seconds a writer rests at most before its next try. In each round (see `Board`) every writer tries once;
 fences grow from round to round."""
 MARK = "mark"
-WRITTEN, REFUSED = 5, 50
+BY_COLUMN = ("column", "unconditional")
+WRITTEN, REFUSED = (50, 500) if LONG else (5, 50)
 """A run goes on until so many were, however slow the machine is; of marks, which have no order, one of each."""
-MANY = 150
+MARKERS = 5
+"""One in so many sets a mark in a round: with everybody at it, hardly anybody would get to write."""
+MANY = 3 * REFUSED
 """A guard that has accepted so many, and has not refused enough, will not do so."""
 
 Write = Callable[[Any, int], None]
@@ -45,7 +49,7 @@ class Marked:
     """As much of a lease as marks need."""
 
     token: str
-    resource: str = "row"
+    resource: str = MARK
 
 
 def connect(store: str, where: str) -> Any:
@@ -68,27 +72,27 @@ def run(connection: Any, sql: str) -> list[Any]:
     return rows
 
 
-def _in_two_steps(connection: Any, fence: int, *columns: str) -> None:
-    run(connection, f"INSERT INTO history (fence) VALUES ({fence})")
+def _in_two_steps(connection: Any, form: str, fence: int, *columns: str) -> None:
+    run(connection, f"INSERT INTO history_{form} (fence) VALUES ({fence})")
     for column in columns:
-        run(connection, f"UPDATE account SET {column} = {fence} WHERE id = 1")
+        run(connection, f"UPDATE account_{form} SET {column} = {fence} WHERE id = 1")
         time.sleep(random.random() * 0.003)
     connection.commit()
 
 
-def through_table(guard: SQLGuard) -> Write:
+def through_table(guard: SQLGuard, form: str) -> Write:
     def write(connection: Any, fence: int) -> None:
-        guard.admit(connection, Claim("row", fence))
-        _in_two_steps(connection, fence, "one", "two")
+        guard.admit(connection, Claim(form, fence))
+        _in_two_steps(connection, form, fence, "one", "two")
 
     return write
 
 
-def through_column(guard: ColumnGuard) -> Write:
+def through_column(guard: ColumnGuard, form: str) -> Write:
     def write(connection: Any, fence: int) -> None:
-        guard.enter(connection, Claim("row", fence), 1)
-        guard.update(connection, Claim("row", fence), 1, {"one": fence})
-        _in_two_steps(connection, fence, "two")
+        guard.enter(connection, Claim(form, fence), 1)
+        guard.update(connection, Claim(form, fence), 1, {"one": fence})
+        _in_two_steps(connection, form, fence, "two")
 
     return write
 
@@ -98,11 +102,12 @@ def through_mark(guard: SQLGuard) -> Write:
 
     def write(connection: Any, fence: int) -> None:
         guard.mark(connection, Marked(str(fence)))
-        run(connection, f"INSERT INTO history (fence) VALUES ({-fence})")
+        run(connection, f"INSERT INTO history_{MARK} (fence) VALUES ({-fence})")
         connection.commit()
         time.sleep(random.random() * 0.003)
-        guard.write_if_marked(connection, Marked(str(fence)), f"UPDATE account SET one = {fence} WHERE id = 1")
-        _in_two_steps(connection, fence, "two")
+        change = f"UPDATE account_{MARK} SET one = {fence} WHERE id = 1"
+        guard.write_if_marked(connection, Marked(str(fence)), change)
+        _in_two_steps(connection, MARK, fence, "two")
 
     return write
 
@@ -110,11 +115,11 @@ def through_mark(guard: SQLGuard) -> Write:
 def form(name: str) -> Write:
     from .sql_canaries import CANARIES, Unconditional
 
-    if name in ("column", "unconditional"):
-        return through_column((ColumnGuard if name == "column" else Unconditional)("account"))
+    if name in BY_COLUMN:
+        return through_column((ColumnGuard if name == "column" else Unconditional)(f"account_{name}"), name)
     if name == MARK:
         return through_mark(SQLGuard())
-    return through_table(CANARIES.get(name, SQLGuard)())
+    return through_table(CANARIES.get(name, SQLGuard)(), name)
 
 
 def passing(error: Exception) -> bool:
@@ -136,18 +141,20 @@ def _attempt(connection: Any, write: Write, fence: int) -> str:
                 return f"error {error!r}".replace("\n", " ")
 
 
-def _be_a_writer(number: int, connection: Any, write: Write, how: How) -> None:
+def _be_a_writer(number: int, connection: Any, writes: dict[str, Write], how: How) -> None:
     random.seed(f"{how.seed}/{number}")
     while (current := how.board.current) != OVER:
         if current == how.board.done[number]:
             time.sleep(random.random() * BREAK)
             continue
-        if number % how.every == current % how.every:
-            order = random.Random(f"{how.seed}/{current}").sample(range(WRITERS), WRITERS)
-            fence = current * WRITERS + order[number] + 1
+        order = random.Random(f"{how.seed}/{current}").sample(range(WRITERS), WRITERS)
+        fence = current * WRITERS + order[number] + 1
+        for name, write in writes.items():
+            if name == MARK and number % MARKERS != current % MARKERS:
+                continue
             said = _attempt(connection, write, fence)
             # One write to a file opened for appending: it is there whole, even if its writer is killed right after.
-            os.write(how.log, f"{fence} {said}\n".encode())
+            os.write(how.log, f"{name} {fence} {said}\n".encode())
         how.board.done[number] = current
     connection.close()
 
@@ -159,16 +166,13 @@ class How:
     log: int
     board: Board
     seed: str
-    every: int
-    """One in so many takes part in a round."""
 
 
-def main(store: str, where: str, name: str, log: str, seed: str) -> None:
-    write = form(name)
-    every = 5 if name == MARK else 1  # marks have no order: with everybody at it, hardly anybody gets to write
+def main(store: str, where: str, forms: str, log: str, seed: str) -> None:
+    writes = {name: form(name) for name in forms.split(",")}
     connect(store, where).close()  # imports the driver once, for all of them
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    how = How(out, Board(), seed, every)
+    how = How(out, Board(), seed)
     chance = random.Random(seed)
     victims = chance.sample(range(WRITERS), KILLS)
     running = []
@@ -177,14 +181,14 @@ def main(store: str, where: str, name: str, log: str, seed: str) -> None:
         if not pid:
             try:
                 ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it ends with its parent
-                _be_a_writer(number, connect(store, where), write, how)
+                _be_a_writer(number, connect(store, where), writes, how)
                 os._exit(0)
             except BaseException as error:
-                os.write(out, f"0 error {error!r}\n".encode())
+                os.write(out, f"{next(iter(writes))} 0 error {error!r}\n".encode())
                 os._exit(1)
         running.append(pid)
     end = time.monotonic() + LONGEST
-    while time.monotonic() < end and (victims or not _enough(Path(log), name)):
+    while time.monotonic() < end and (victims or not _enough(Path(log), list(writes))):
         time.sleep(chance.random() * 0.04)
         if victims and how.board.current > 1:  # all of them are connected
             number = victims.pop()
@@ -201,10 +205,16 @@ def least(name: str) -> tuple[int, int]:
     return (1, 1) if name == MARK else (WRITTEN, REFUSED)
 
 
-def _enough(log: Path, name: str) -> bool:
-    words = [line.partition(" ")[2] for line in log.read_text().splitlines()]
-    written, refused = words.count("ok"), words.count("refused")
-    return written >= least(name)[0] and (refused >= least(name)[1] or written >= MANY)
+def _enough(log: Path, forms: Sequence[str]) -> bool:
+    said = [line.split(" ", 2) for line in log.read_text().splitlines()]
+
+    def enough(form: str) -> bool:
+        written, refused = (
+            sum(name == form and word == what for name, _, word in said) for what in ("ok", "refused")
+        )
+        return written >= least(form)[0] and (refused >= least(form)[1] or written >= MANY)
+
+    return all(map(enough, forms))
 
 
 # What is wrong with what they left behind.

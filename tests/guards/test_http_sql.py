@@ -20,6 +20,7 @@ from .sql_fixtures import Find, empty
 from .test_http_middleware import App, ask, problem
 from .test_http_stores import admitted, waits
 
+pytestmark = pytest.mark.real_time(0.3)
 SEVEN, EIGHT = Claim("report", 7), Claim("report", 8)
 
 Connect = Callable[[], Any]

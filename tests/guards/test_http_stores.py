@@ -19,6 +19,7 @@ from quorumlock.guards.http import Fences
 from quorumlock.lab.servers import Server, Servers, kinds
 from tests.support.waiting import eventually_async
 
+pytestmark = pytest.mark.real_time(0.3)
 SEVEN, EIGHT, NINE = (Claim("report", fence) for fence in (7, 8, 9))
 
 Opened = Callable[[], AbstractAsyncContextManager[Any]]
@@ -93,7 +94,7 @@ async def waits(store: Fences) -> bool:
     """Whether a newer holder has to wait for the request of an older one."""
     async with store.hold(SEVEN):
         newer = asyncio.ensure_future(admitted(store, EIGHT))
-        await asyncio.wait([newer], timeout=0.2)
+        await asyncio.wait([newer], timeout=0.1)
         waited = not newer.done()
     assert await newer
     return waited

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from quorumlock.guards import Claim, FencingAuth
 from quorumlock.lab.servers import Server, kinds
 
 from . import http_service
-from .writers import entries, run, violations, was_a_contest
+from .writers import Outcome, entries, run, violations, was_a_contest
 
 pytestmark = pytest.mark.real_time(1)
 Start = Callable[[str], str]
@@ -53,30 +54,66 @@ def test_a_client_that_goes_away_does_not_keep_the_door_shut(start: Start) -> No
     assert chain[-1] == 9
 
 
-# A service of one process remembers in memory, one of two processes in a database that both see.
-RIGHT = {"memory": 1, "sql": 2}
-WRONG = {"check-only": 1, "memory": 2}
+@dataclass(frozen=True)
+class Contest:
+    """Services that were written to, each by all writers, and what became of it."""
+
+    folder: Path
+    outcomes: dict[str, Outcome]
+    guarded: bytes = b""
+    """The chain in Redis, if a service writes there."""
+
+    def violations(self, name: str) -> list[str]:
+        chain = self.guarded if name == GUARDED else (self.folder / name / "chain").read_bytes()
+        return violations(self.outcomes[name], chain)
 
 
-@pytest.mark.parametrize(("store", "processes"), RIGHT.items())
-def test_accepted_writes_are_ordered_and_none_is_lost_or_torn(
-    start: Start, tmp_path: Path, store: str, processes: int
-) -> None:
-    outcome = run("http", ",".join(start(store) for _ in range(processes)), tmp_path)["http"]
-    assert violations(outcome, (tmp_path / "chain").read_bytes()) == []
-    assert was_a_contest(outcome)
+GUARDED = "guarded-2"
+RIGHT = {"memory-1": "memory", "sql-2": "sql"}
+"""A service of one process remembers in memory, one of two processes in a database that both see."""
+WRONG = {"check-only-1": "check-only", "memory-2": "memory"}
 
 
-def test_a_service_that_writes_through_a_guard_needs_no_hold(start: Start, tmp_path: Path) -> None:
+def held(folder: Path, stores: dict[str, str]) -> dict[str, Outcome]:
+    """What became of services that are named `NAME-PROCESSES`, by their stores."""
+    with ExitStack() as stack:
+        where = []
+        for name, store in stores.items():
+            (folder / name).mkdir()
+            services = [
+                stack.enter_context(http_service.started(folder / name, store)) for _ in range(int(name[-1]))
+            ]
+            where.append(f"{name}={','.join(services)}")
+        return run("http", ";".join(where), folder)
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> Contest:
+    folder = tmp_path_factory.mktemp("right")
     with Server(kinds()[0]) as server, redis.Redis.from_url(server.url) as client:
-        outcome = run("http", ",".join(start(server.url) for _ in range(2)), tmp_path)["http"]
+        outcomes = held(folder, RIGHT | {GUARDED: server.url})
         chain: Any = client.get("chain")
-    assert violations(outcome, chain) == []
-    assert was_a_contest(outcome)
+    return Contest(folder, outcomes, chain)
 
 
-@pytest.mark.parametrize(("store", "processes"), WRONG.items())
-def test_a_store_that_does_not_hold_is_found_out(start: Start, tmp_path: Path, store: str, processes: int) -> None:
-    outcome = run("http", ",".join(start(store) for _ in range(processes)), tmp_path)["http"]
-    found = violations(outcome, (tmp_path / "chain").read_bytes())
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory: pytest.TempPathFactory) -> Contest:
+    folder = tmp_path_factory.mktemp("wrong")
+    return Contest(folder, held(folder, WRONG))
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_accepted_writes_are_ordered_and_none_is_lost_or_torn(right: Contest, name: str) -> None:
+    assert right.violations(name) == []
+    assert was_a_contest(right.outcomes[name])
+
+
+def test_a_service_that_writes_through_a_guard_needs_no_hold(right: Contest) -> None:
+    assert right.violations(GUARDED) == []
+    assert was_a_contest(right.outcomes[GUARDED])
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_store_that_does_not_hold_is_found_out(wrong: Contest, name: str) -> None:
+    found = wrong.violations(name)
     assert any(one.startswith(("lost", "order", "torn")) for one in found), found

@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 
 from .fronts import Blocking, example
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time(0.3)]
 
 MARK = "ql:guard:{report}"
 PAUSED, CURRENT, NEXT = Claim("report", 7), Claim("report", 8), Claim("report", 9)

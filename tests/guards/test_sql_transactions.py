@@ -18,6 +18,7 @@ from quorumlock.guards import Claim, ColumnGuard, SQLGuard
 from .sql_canaries import Trusting, Unlocked
 from .sql_sides import Conn, Side
 
+pytestmark = pytest.mark.real_time(0.3)
 T = TypeVar("T")
 Open = Callable[[str], Side]
 
@@ -29,7 +30,7 @@ PLACES = [
     ("sqlite-driver", "WAL"),
 ]
 """For SQLite, which has one level alone, the kind of its journal. New MariaDBs notice old views, if told so."""
-A_WHILE = 0.15
+A_WHILE = 0.1
 
 
 class Place:

@@ -197,15 +197,22 @@ class InPlace(FileGuard):
                     time.sleep(random.random() * 0.004)
 
 
+FILE_FAULTS: dict[str, type[FileGuard]] = {"unlocked": Unlocked, "checked-once": CheckedOnce, "in-place": InPlace}
+
+
 # HTTP: light clients; the service carries the chain on.
 
 
 def http_attempts(where: str, number: int) -> dict[str, Attempt]:
-    services = where.split(",")
+    """`where` says, for each resource, which services carry it on: `one=host:port;two=host:port,host:port`."""
+    named = [each.partition("=") for each in where.split(";")]
+    return {name: http_attempt(services.split(","), number) for name, _, services in named}
 
+
+def http_attempt(services: list[str], number: int) -> Attempt:
     def attempt(claim: Claim) -> None:
         connection = http.client.HTTPConnection(services[number % len(services)], timeout=30)
-        connection.request("PUT", "/chain", headers=fencing_headers(claim))
+        connection.request("PUT", "/chain", headers=fencing_headers(Claim("http", claim.fence)))
         answer = connection.getresponse()
         said = answer.read()
         connection.close()
@@ -216,7 +223,7 @@ def http_attempts(where: str, number: int) -> dict[str, Attempt]:
             raise TornError(said)
         assert answer.status == 204, (answer.status, said)
 
-    return {"http": attempt}
+    return attempt
 
 
 def prepare(form: str) -> None:
@@ -229,8 +236,9 @@ FORMS: dict[str, Callable[[str, int], dict[str, Attempt]]] = {
     "redis": lambda where, number: (async_redis_attempts if number % 2 else redis_attempts)(where, number),
     "redis-two-trips": lambda where, number: redis_attempts(where, number, TwoTrips),
     "file": lambda where, number: (async_file_attempts if number % 2 else file_attempts)(where, number),
-    "file-unlocked": lambda where, number: file_attempts(where, number, Unlocked),
-    "file-checked-once": lambda where, number: file_attempts(where, number, CheckedOnce),
-    "file-in-place": lambda where, number: file_attempts(where, number, InPlace),
+    "file-faults": lambda where, number: {
+        name: file_attempts(f"{where}-{name}", number, guard_type)["file"]
+        for name, guard_type in FILE_FAULTS.items()
+    },
     "http": http_attempts,
 }

@@ -39,7 +39,7 @@ KILLS, ACCEPTED, REFUSED = (100, 40, 500) if LONG else (20, 6, 50)
 """A run goes on until it has seen so many, however slow the machine is."""
 LONGEST = 40.0
 OVER, NEVER = -1, 2**31 - 1
-SEEDS = range(1, 6)
+SEEDS = range(1, 11)
 """So often a guard with a fault may be lucky, before the check is said not to find it."""
 COMPLAINTS = ("torn", "wrong", "error")
 
