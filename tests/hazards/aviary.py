@@ -31,7 +31,7 @@ import pytest
 from quorumlock.lab.servers import Servers, kinds
 from tests.support import waiting
 
-from . import canaries
+from . import canaries, late
 
 ROOT = Path(__file__).parents[2]
 HANDS = 3
@@ -189,6 +189,7 @@ def _run(session: pytest.Session, name: str) -> None:
         canaries.apply(name)
     for wait in (waiting.eventually, waiting.eventually_async):
         wait.__defaults__ = (PATIENCE,)
+    late.LEFT_WITHIN = PATIENCE / 5
     items = [item for item in session.items if bird.concerns(item)]
     for item, following in zip(items, [*items[1:], None], strict=True):
         session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)

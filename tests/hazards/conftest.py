@@ -16,11 +16,11 @@ from tests.live.fixtures import keep, put_proxy
 from tests.support.proxy import Proxy
 
 from . import canaries
-from .driven import ahead, driven, driven_tasks
+from .driven import ahead, driven, driven_tasks, driven_threads
 from .late import Bench
 from .sides import Side
 
-__all__ = ["ahead", "driven", "driven_tasks", "put_proxy"]
+__all__ = ["ahead", "driven", "driven_tasks", "driven_threads", "put_proxy"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -77,6 +77,14 @@ def driven(request: pytest.FixtureRequest) -> Iterator[DrivenSide]:
 
 
 @pytest.fixture
+def driven_threads() -> Iterator[DrivenSide]:
+    """Where a hazard is one of threads alone."""
+    side = DrivenSide("threads")
+    yield side
+    side.close()
+
+
+@pytest.fixture
 def driven_tasks() -> Iterator[DrivenSide]:
     """Where a hazard is one of asyncio alone."""
     side = DrivenSide("asyncio")

@@ -10,14 +10,24 @@ from contextlib import asynccontextmanager
 import quorumlock
 from quorumlock import AsyncLease, AsyncLocker, Jitter
 from quorumlock.lab.servers import Server
-from tests.live.attribution import every_answer_is_its_own, nothing_is_left
+from tests.live import attribution
+from tests.live.attribution import every_answer_is_its_own
 from tests.live.tools import lock_keys
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually_async
 
 DELAY = 0.008
+TTL = 20
+"""No lock ends by itself while a test looks for what was left behind."""
+LEFT_WITHIN = 10.0
+"""Long before that, nothing may be left."""
 
 Put = Callable[[Server], Proxy]
+
+
+def nothing_is_left(nodes: Sequence[Server], locks: quorumlock.Locker | None = None) -> None:
+    """No lock on any node, far sooner than its ttl could have ended it."""
+    attribution.nothing_is_left(nodes, within=LEFT_WITHIN, locks=locks)
 
 
 class Bench:
@@ -31,7 +41,7 @@ class Bench:
     def new_locker(self, node_timeout: float = 0.25) -> AsyncLocker:
         urls = [proxy.url for proxy in self.proxies]
         return quorumlock.connect_async(
-            urls, max_ttl=1, node_timeout=node_timeout, fleet="bench", retry=Jitter(0.01), identify=False
+            urls, max_ttl=TTL, node_timeout=node_timeout, fleet="bench", retry=Jitter(0.01), identify=False
         )
 
     @asynccontextmanager
@@ -73,5 +83,5 @@ class Bench:
         await every_answer_is_its_own(locks, self.nodes)
 
 
-async def acquire(locks: AsyncLocker, name: str) -> AsyncLease:
-    return await locks.lock(name, ttl=1).acquire(timeout=5)
+async def acquire(locks: AsyncLocker, name: str, ttl: float = TTL) -> AsyncLease:
+    return await locks.lock(name, ttl=ttl).acquire(timeout=20)

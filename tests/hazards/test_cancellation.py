@@ -12,14 +12,14 @@ import itertools
 import pytest
 
 from quorumlock.engines.redis.scripts import RELEASE
-from tests.live.attribution import every_answer_is_its_own, nothing_is_left
+from tests.live.attribution import every_answer_is_its_own
 from tests.live.tools import exists, pttl
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually_async
 
-from .late import DELAY, Bench, acquire
+from .late import DELAY, TTL, Bench, acquire, nothing_is_left
 from .suspending import at_every_await_point, outcome
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time]
 
 AFTERS = (0.0, DELAY / 2, 1.25 * DELAY)
 """When to strike after a suspension: before a byte has left, before the first answer, between the answers
@@ -103,9 +103,7 @@ def test_extend_cancelled_at_each_await_point(bench: Bench) -> None:
                 bench.late(False)
                 lease = await acquire(locks, name)
                 if len(bench.nodes) > 1:
-                    assert await asyncio.to_thread(
-                        eventually, lambda: all(exists(node, name) for node in bench.nodes)
-                    )
+                    assert await eventually_async(lambda: all(exists(node, name) for node in bench.nodes))
                     bench.nodes[0].command("DEL", name)  # the quickest to answer: its absence is heard of
                 bench.late(True)
                 state, _ = await outcome(lease.extend(), k, after)
@@ -126,9 +124,9 @@ def test_a_cancelled_extend_promises_no_more_than_the_nodes_keep(bench: Bench) -
 
     async def main() -> None:
         async with bench.locker() as locks:
-            for after, ttl, arrives in itertools.product((*AFTERS, 3 * DELAY), (0.2, 1.0), (True, False)):
+            for after, ttl, arrives in itertools.product((*AFTERS, 3 * DELAY), (2.0, 10.0), (True, False)):
                 name = next(bench.names)
-                lease = await locks.lock(name, ttl=0.6, keep=False).acquire(timeout=5)
+                lease = await locks.lock(name, ttl=6, keep=False).acquire(timeout=20)
                 bench.late(True)
                 for proxy in bench.proxies if not arrives else ():
                     proxy.hold_requests()
@@ -169,8 +167,8 @@ def test_a_block_cancelled_at_each_await_point(bench: Bench) -> None:
         async with bench.locker() as locks:
 
             async def block(name: str) -> None:
-                async with locks.lock(name, ttl=1):
-                    await asyncio.sleep(0.002)
+                async with locks.lock(name, ttl=TTL):
+                    await asyncio.sleep(0)
 
             async def once(k: int, after: float) -> str:
                 bench.late(True)

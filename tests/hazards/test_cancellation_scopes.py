@@ -10,12 +10,12 @@ import warnings
 import pytest
 
 from quorumlock import AsyncLocker
-from tests.live.attribution import every_answer_is_its_own, nothing_is_left
+from tests.live.attribution import every_answer_is_its_own
 from tests.live.tools import Stopwatch, lock_keys
 
-from .late import DELAY, Bench, acquire
+from .late import DELAY, Bench, acquire, nothing_is_left
 
-pytestmark = [pytest.mark.live, pytest.mark.one_kind]
+pytestmark = [pytest.mark.live, pytest.mark.one_kind, pytest.mark.real_time]
 
 
 def test_wait_for_around_acquire_leaves_nothing(bench: Bench) -> None:
@@ -46,8 +46,7 @@ def test_gather_that_is_cancelled_leaves_nothing(bench: Bench) -> None:
             bench.let_go_soon()
             with pytest.raises(asyncio.CancelledError):
                 await together
-            await asyncio.sleep(2 * DELAY)  # gather does not wait for the clean-up of the others
-            await bench.verdict(locks)
+            await bench.verdict(locks)  # gather does not wait for the clean-up of the others
 
     asyncio.run(main())
 
@@ -86,15 +85,15 @@ def test_a_second_cancellation_does_not_stop_the_clean_up(bench: Bench) -> None:
         async with bench.locker() as locks:
             await every_answer_is_its_own(locks, bench.nodes)
             for turn in range(4):
-                bench.late(True)
+                bench.hold()
                 task = asyncio.create_task(acquire(locks, next(bench.names)))
-                await asyncio.sleep(DELAY / 2)
+                await bench.reached()
                 task.cancel()
+                bench.let_go_soon()
                 await asyncio.sleep(turn * DELAY / 4)
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await (await task).release()
-                await asyncio.sleep(2 * DELAY)
                 await bench.verdict(locks)
 
     asyncio.run(main())
@@ -141,7 +140,8 @@ def test_a_cancellation_is_one_also_where_the_locker_is_being_closed(bench: Benc
         locks = bench.new_locker(node_timeout=5)
         await (await acquire(locks, next(bench.names))).release()
         bench.hold()
-        task = asyncio.create_task(acquire(locks, next(bench.names)))
+        # Its clean-up waits for a quarter of its ttl, which is less than closing waits for it.
+        task = asyncio.create_task(acquire(locks, next(bench.names), ttl=1))
         await bench.reached()
         closing = asyncio.create_task(locks.aclose())
         for _ in range(k):
@@ -190,12 +190,12 @@ def test_a_cancelled_acquire_ends_soon_although_a_node_is_silent(bench: Bench) -
             await every_answer_is_its_own(locks, bench.nodes)
             for proxy in bench.proxies:
                 proxy.hold_answers()
-            task = asyncio.create_task(acquire(locks, next(bench.names)))
-            await asyncio.sleep(0.02)
+            task = asyncio.create_task(acquire(locks, next(bench.names), ttl=5))
+            await bench.reached()
             task.cancel()
             with Stopwatch() as took, pytest.raises(asyncio.CancelledError):
                 await task
-            assert took.seconds < 0.25 + 0.5
+            assert took.seconds < 2.5, "its deadline is a node's timeout, which is a tenth of that"
             for proxy in bench.proxies:
                 proxy.let_go()
             await bench.verdict(locks)

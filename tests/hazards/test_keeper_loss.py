@@ -250,16 +250,15 @@ def test_check_never_says_yes_past_the_deadline_in_a_blocked_loop(driven_tasks: 
     asyncio.run(main())
 
 
-def test_check_never_says_yes_past_the_deadline_while_the_keeper_starves() -> None:
+def test_check_never_says_yes_past_the_deadline_while_the_keeper_starves(driven_threads: DrivenSide) -> None:
     """Its thread is held up before it can ask anybody."""
-    side = DrivenSide("threads")
+    side = driven_threads
     with quorumlock.connect(side.url, fleet="side") as locks:
         leases = [locks.lock(name, ttl=TTL).acquire() for name in "ab"]
         with locks._keeper._asking:
             check_until_late(side, *leases)
         for lease in leases:
             lease.release()
-    side.close()
 
 
 STOPPED = """
@@ -293,9 +292,9 @@ def test_check_never_says_yes_after_a_stop(servers: Servers, connect: Connect) -
     mine.release()
 
 
-def test_renewal_ends_with_the_thread_that_is_inside_a_block() -> None:
+def test_renewal_ends_with_the_thread_that_is_inside_a_block(driven_threads: DrivenSide) -> None:
     """keeper-outlives-owner: the thread ends without leaving its block."""
-    side = DrivenSide("threads")
+    side = driven_threads
     with quorumlock.connect(side.url, fleet="side") as locks:
         lock = locks.lock("a", ttl=TTL)
         leases: list[quorumlock.Lease] = []
@@ -309,7 +308,6 @@ def test_renewal_ends_with_the_thread_that_is_inside_a_block() -> None:
         assert eventually(lease.lost.is_set)
         assert reason_of(lease) is LossReason.OWNER_GONE
         assert not side.lock_keys()
-    side.close()
 
 
 def test_renewal_ends_with_the_task_that_is_inside_a_block(driven_tasks: DrivenSide) -> None:

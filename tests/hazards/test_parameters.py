@@ -12,7 +12,7 @@ from quorumlock import ConfigurationError
 from quorumlock.lab.servers import Server, Servers
 from tests.live.tools import get, keys, pttl
 
-pytestmark = [pytest.mark.live, pytest.mark.one_kind]
+pytestmark = [pytest.mark.live, pytest.mark.one_kind, pytest.mark.real_time]
 
 Connect = Callable[..., quorumlock.Locker]
 

@@ -13,7 +13,7 @@ from quorumlock.lab.servers import Server, Servers
 from tests.live.tools import lock_keys
 from tests.support.proxy import Proxy
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time]
 
 Connect = Callable[..., quorumlock.Locker]
 Put = Callable[[Server], Proxy]
@@ -32,16 +32,16 @@ def test_the_largest_minority_may_be_gone_and_no_more(nine: Servers, connect: Co
         server.command("FLUSHALL")
     bearable = (count - 1) // 2
     locks = connect(nine.urls[:count], node_timeout=0.06)
-    locks.lock("a", ttl=1).acquire(timeout=1).release()
+    locks.lock("a", ttl=1).acquire(timeout=20).release()
     gone = nine.servers[: bearable + 1]
     try:
         for server in gone[:bearable]:
             server.pause()
-        lease = locks.lock("a", ttl=1).acquire(timeout=1)
+        lease = locks.lock("a", ttl=1).acquire(timeout=20)
         lease.extend()
         lease.release()
         late = connect(nine.urls[:count], node_timeout=0.06)
-        late.lock("a", ttl=1).acquire(timeout=1).release()
+        late.lock("a", ttl=1).acquire(timeout=20).release()
         gone[bearable].pause()
         with pytest.raises(NoQuorum) as broken:
             locks.lock("a", ttl=1).try_acquire()
@@ -65,7 +65,7 @@ def test_of_two_sides_of_a_partition_at_most_one_can_lock(
     for _ in range(2):
         proxies = [put_proxy(server) for server in nodes]
         locks = connect([proxy.url for proxy in proxies], node_timeout=0.1, fleet="divided")
-        locks.lock("warm", ttl=1).acquire(timeout=2).release()
+        locks.lock("warm", ttl=1).acquire(timeout=20).release()
         sides.append((locks, proxies))
     for cut in {0, count // 2 - 1, count // 2, count // 2 + 1, count}:
         for index, proxies in enumerate(proxies for _, proxies in sides):
@@ -76,7 +76,7 @@ def test_of_two_sides_of_a_partition_at_most_one_can_lock(
         for (locks, _), reached in zip(sides, (cut, count - cut), strict=True):
             lock = locks.lock(f"a-{cut}", ttl=1)
             if reached > count / 2:
-                lock.acquire(timeout=3).release()
+                lock.acquire(timeout=20).release()
             else:
                 with pytest.raises(NoQuorum):
                     lock.acquire(timeout=0.03)
@@ -113,7 +113,7 @@ def test_dead_nodes_count_like_hung_ones(connect: Connect, count: int) -> None:
         bearable = (count - 1) // 2
         for server in fleet.servers[:bearable]:
             server.kill()
-        locks.lock("a", ttl=1).acquire(timeout=1).release()
+        locks.lock("a", ttl=1).acquire(timeout=20).release()
         fleet[bearable].kill()
         with pytest.raises(NoQuorum, match=f"{count // 2 + 1} needed"):
             locks.lock("a", ttl=1).acquire(timeout=0.3)
@@ -126,7 +126,7 @@ def test_dead_nodes_count_with_asyncio_too() -> None:
             await (await locks.lock("a", ttl=1).acquire()).release()
             fleet[0].kill()
             fleet[1].kill()
-            await (await locks.lock("a", ttl=1).acquire(timeout=1)).release()
+            await (await locks.lock("a", ttl=1).acquire(timeout=20)).release()
             fleet[2].kill()
             with pytest.raises(NoQuorum, match="3 needed"):
                 await locks.lock("a", ttl=1).acquire(timeout=0.3)

@@ -15,7 +15,7 @@ import quorumlock
 from quorumlock.events import Event
 from quorumlock.lab.servers import Server, Servers
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.real_time]
 
 Connect = Callable[..., quorumlock.Locker]
 

@@ -73,7 +73,8 @@ def the_clean_up_can_be_cancelled() -> None:
 
     async def given_up(steps: Steps[object]) -> None:
         try:
-            await asyncio.sleep(0.004)
+            for _ in range(4):
+                await asyncio.sleep(0.001)
         except asyncio.CancelledError as again:
             while not ended(steps):
                 with suppress(asyncio.CancelledError):
