@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from quorumlock import AsyncLease, AsyncLock, AsyncLocker, Lease, LeaseLost, NoQuorum
 from quorumlock.clocks import boot_time
+from quorumlock.core.requests import READER
 from quorumlock.events import Event, Extended
 from tests.live.attribution import only_slow
 
@@ -63,9 +64,11 @@ class History:
     def __init__(self) -> None:
         self._started_at = boot_time()
         self._lines: list[str] = []
+        self._taken = 0
         self.comparisons = 0
 
     def taken(self, leases: Sequence[AsyncLease]) -> None:
+        self._taken = len(self._lines)
         self._note(boot_time(), "taken: " + ", ".join(map(described, leases)))
 
     def lost(self, leases: Sequence[AsyncLease]) -> None:
@@ -83,11 +86,12 @@ class History:
         self._lines.append(f"{at - self._started_at:8.3f} s  {told}")
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.comparisons} comparisons", *self._lines[-SHOWN:]])
+        last = self._lines[max(self._taken + 1, len(self._lines) - SHOWN) :]
+        return "\n".join([f"{self.comparisons} comparisons", *self._lines[: self._taken + 1][-SHOWN:], *last])
 
 
 def described(lease: AsyncLease | Lease) -> str:
-    return f"{lease.name!r} token={lease.token[:6]} fences={lease.fences}"
+    return f"{lease.name!r} token={lease.token.removeprefix(READER)[:6]} fences={lease.fences}"
 
 
 async def nobody_else_gets(
@@ -97,9 +101,10 @@ async def nobody_else_gets(
     *,
     comparisons: int = COMPARISONS,
     renewals: int = RENEWALS,
+    lifetimes: int = 1,
 ) -> Sequence[AsyncLease]:
     """Takes leases and has each rival try to acquire its lock, until there were enough comparisons and every lease
-    was renewed often enough and has outlived its ttl. Returns the leases, which the caller releases.
+    was renewed often enough and has outlived its ttl so many times. Returns the leases, which the caller releases.
 
     `lockers`: those of these leases. `rivals`: locks of other lockers that all of these leases together
     exclude. Leases that are lost are taken anew; raises ExclusionViolated for what must not happen at all.
@@ -114,7 +119,8 @@ async def nobody_else_gets(
         taken_at = boot_time()
         history.taken(leases)
         while time.monotonic() < give_up_at:
-            outlived = boot_time() > taken_at + max(lease.ttl for lease in leases)
+            # Before the look at the leases: what is held at the look was held at this instant.
+            outlived = boot_time() > taken_at + lifetimes * max(lease.ttl for lease in leases)
             if not all(lease.held for lease in leases):
                 break
             if outlived and history.comparisons >= comparisons and counts.least(leases) >= renewals:
@@ -197,6 +203,9 @@ class Claims:
                 for resource, fence in lease.fences.items():
                     key = (resource, fence, began_at)
                     self._ended_at[key] = max(seen_at, self._ended_at.get(key, seen_at))
+
+    def __len__(self) -> int:
+        return len(self._ended_at)
 
     def violations(self) -> list[str]:
         """A sentence for every two leases of a resource that were valid at a time, or whose fences do not grow."""

@@ -43,7 +43,7 @@ async def test_a_kept_lease_outlives_its_ttl_several_times(stage: Stage) -> None
         fences.append(lease.fence)
         return [lease]
 
-    (lease,) = await nobody_else_gets([ours], take, [theirs.lock("a", ttl=TTL)], renewals=6)
+    (lease,) = await nobody_else_gets([ours], take, [theirs.lock("a", ttl=TTL)], lifetimes=2)
     assert lease.fence == fences[-1]
     assert await stage.until(lambda: set(stage.ground.holders("a")) == {lease.token} or not lease.held)
     left = stage.ground.left_ms("a")

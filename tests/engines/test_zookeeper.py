@@ -246,6 +246,40 @@ def test_the_second_time_takes_one_step(connect: Connect) -> None:
         assert mine.fence > lease.fence
 
 
+@pytest.mark.parametrize("when", ["before it is sent", "before it is heard"])
+def test_nothing_is_deleted_before_its_lease_is_over(connect: Connect, when: str) -> None:
+    """Its maker deletes it, at an instant that is not before the end of its validity; however late answers are."""
+    locks = connect(node_timeout=2)
+    locks.lock("another").acquire().release()
+    client, call = client_of(locks), client_of(locks)._call
+
+    def held_up(request: object, result: object) -> object:
+        if when == "before it is sent":
+            time.sleep(0.2)
+        answer = call(request, result)
+        if when == "before it is heard":
+            result.wait()  # type: ignore[attr-defined]
+            time.sleep(0.2)
+        return answer
+
+    def is_covered(lease: quorumlock.Lease) -> bool:
+        return engine_of(locks)._session.leases["a", lease.token].ends_at >= lease._hold.grant.valid_until
+
+    client._call = held_up
+    pair = locks.read_write("a")
+    writer = pair.write(ttl=3, keep=False).acquire()
+    assert is_covered(writer)
+    writer.extend()
+    assert is_covered(writer)
+    reader = pair.downgrade(writer)
+    assert is_covered(reader)
+    reader.extend()
+    assert is_covered(reader)
+    reader.extend(ttl=2)
+    assert is_covered(reader)
+    reader.release()
+
+
 def test_many_leases_are_renewed_by_one_request(connect: Connect) -> None:
     locks = connect()
     leases = [locks.lock(f"{i}", ttl=2).acquire() for i in range(50)]
