@@ -70,7 +70,8 @@ class Stage:
         """Another locker; the first one with its prefix makes the fleet ready."""
         options.setdefault("max_ttl", MAX_TTL)
         options.setdefault("node_timeout", 2.0)
-        options.setdefault("retry", Jitter(0.02))
+        # Who is told, or knows the end of the lease before, need not ask often.
+        options.setdefault("retry", Jitter(0.1 if self.ground.announces else 0.02))
         if self.side == "asyncio":
             locker = quorumlock.connect_async(self.ground.urls, **options)
         else:

@@ -86,11 +86,12 @@ async def test_candidates_lead_in_the_order_they_came(stage: Stage) -> None:
 async def test_a_leader_that_is_gone_is_replaced_within_its_ttl(stage: Stage) -> None:
     """It neither renews nor resigns: its Locker was closed under it, as by the end of its process."""
     ours, theirs = await stage.connect(), await stage.connect()
-    lease = await asyncio.create_task(ours.election("e", ttl=stage.ttl_to_renew).lead().__aenter__())
+    ttl = max(0.5, stage.ttl_to_expire)
+    lease = await asyncio.create_task(ours.election("e", ttl=ttl).lead().__aenter__())
     candidate = asyncio.create_task(theirs.election("e", ttl=LONG).lead(timeout=30).__aenter__())
     await stage.wait_for_waiters("e", 1)
     await ours.aclose()
-    await stage.skip(stage.ttl_to_renew)
+    await stage.skip(ttl)
     new = await asyncio.wait_for(candidate, PATIENCE)
     assert new.fence > lease.fence
     await new.release()

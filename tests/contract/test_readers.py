@@ -189,7 +189,8 @@ async def test_a_downgraded_lease_has_the_options_of_the_first(stage: Stage) -> 
     locks = await stage.connect()
     pair = locks.read_write("a")
     told: list[AsyncLease] = []
-    writer = await held(pair.write(ttl=stage.ttl_to_renew, keep=False, note="nightly", on_lost=told.append))
+    ttl = max(0.3, stage.ttl_to_expire)
+    writer = await held_briefly(pair.write(ttl=ttl, keep=False, note="nightly", on_lost=told.append))
     reader = await pair.downgrade(writer)
     assert reader.note == "nightly"
     await stage.lost(reader)
