@@ -20,7 +20,6 @@ Rules:
 
 from __future__ import annotations
 
-import functools
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -97,7 +96,8 @@ class Debt:
         """Adds what is to be called, now that the outcome is known; once, and only if somebody wants to know."""
         on_outcome, self.on_outcome = self.on_outcome, None
         if on_outcome is not None:
-            told.append(functools.partial(on_outcome, self.tally.won, now - self.sent_at))
+            confirmed, after = self.tally.won, now - self.sent_at
+            told.append(lambda: on_outcome(confirmed, after))
 
 
 def _open(answer: Answer | None) -> bool:
