@@ -256,11 +256,11 @@ def test_nothing_is_deleted_before_its_lease_is_over(connect: Connect, when: str
 
     def held_up(request: object, result: object) -> object:
         if when == "before it is sent":
-            time.sleep(0.2)
+            hold_up(0.2)
         answer = call(request, result)
         if when == "before it is heard":
             result.wait()  # type: ignore[attr-defined]
-            time.sleep(0.2)
+            hold_up(0.2)
         return answer
 
     def is_covered(lease: quorumlock.Lease) -> bool:

@@ -17,7 +17,7 @@ from quorumlock import keeping
 from quorumlock.core.room import Room
 from quorumlock.engines.memory import MemoryEngine
 from quorumlock.events import Event, Extended, Lost, NodeDown
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, forever
 
 
 @pytest.fixture
@@ -233,7 +233,8 @@ def test_asyncio_waits_for_an_on_lost_that_is_a_coroutine() -> None:
     called: list[str] = []
 
     async def on_lost(lease: quorumlock.AsyncLease) -> None:
-        await asyncio.sleep(0.1)
+        for _ in range(10):
+            await asyncio.sleep(0.01)
         called.append(lease.name)
 
     async def play() -> None:
@@ -276,7 +277,7 @@ def test_asyncio_does_not_wait_for_an_on_lost_that_hangs(monkeypatch: pytest.Mon
         locks = quorumlock.connect_async("memory://")
 
         async def on_lost(_: quorumlock.AsyncLease) -> None:
-            await asyncio.sleep(3600)
+            await forever()
 
         lease = await locks.lock("a", ttl=2, keep=False, on_lost=on_lost).acquire()
         locks.engine.clock.advance(100)

@@ -15,6 +15,9 @@ PACE_MOST = 0.01
 
 ALLOWED = {
     "observing/test_behind_rounds.py::slow": "it is to be slower than a node may be, and does nothing else",
+    "live/test_owed_releases.py::test_close_sends_what_is_owed_once_more": (
+        "a connection is replaced after it was silent for a while by the client's own clock, which nothing shows"
+    ),
     "live/chaos/conditions.py::set_clocks": "a server looks at its clock every 100 ms, and tells nobody",
     "support/stalls.py::watch": "it takes samples, and how late it wakes is what it measures",
 }

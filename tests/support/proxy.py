@@ -118,6 +118,8 @@ class Proxy:
         self.delay = 0.0
         self.lose_next_answer = False
         self.refusing = False
+        self.refused = 0
+        """Connections that ended at once."""
         self.half_open = False
         self.garbage: Callable[[bytes], bytes] | None = None
         self.split_at = 0
@@ -206,6 +208,7 @@ class Proxy:
             except OSError:
                 return
             if self.refusing:
+                self.refused += 1
                 client.close()
                 continue
             try:

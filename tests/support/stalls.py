@@ -163,7 +163,7 @@ class StallMeter:
         """Until the meter has looked at everything before that instant."""
         end = time.monotonic() + ANSWERS_WITHIN
         while self._beat() <= instant and time.monotonic() < end and self._process.poll() is None:
-            time.sleep(PERIOD / 5)
+            time.sleep(0.01)
 
     def _beat(self) -> float:
         with suppress(OSError, ValueError):

@@ -119,7 +119,7 @@ class Served:
         while time.monotonic() < end and self._process is not None and self._process.poll() is None:
             if self.answers():
                 return
-            time.sleep(0.02)
+            time.sleep(0.01)
         raise RuntimeError(f"{type(self).__name__} on port {self.port} did not come up: {self.log()}")
 
     def log(self) -> str:
