@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 from .queues import calls
 from .tools import exists, get, lock_keys, pttl
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.one_kind, pytest.mark.real_time(0.3)]
 
 TTL = 20.0
 SOON = 8.0
