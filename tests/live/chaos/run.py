@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import tempfile
@@ -15,7 +16,7 @@ from typing import Any
 
 import quorumlock
 from quorumlock.lab.history import Verdict, check
-from quorumlock.lab.history_lines import Recorder, read
+from quorumlock.lab.history_lines import Entry, Recorder, read
 from quorumlock.lab.servers import Server
 from tests.live.stories.stage import Pulse
 
@@ -32,6 +33,8 @@ HEALING = 4 * MAX_TTL
 LATE = 10.0
 """by then, on a machine that is busy with other things, it must have."""
 PATIENCE = 20.0
+ENOUGH = 10
+"""Hand-overs of each lock, and elements of each set, without which a run says little."""
 EVERY = (0.05, 0.4)
 STALL = 3 * MAX_TTL
 
@@ -62,7 +65,8 @@ class Report:
 def run(
     seconds: float, seed: int, lanes: Sequence[Lane] = OURS, until: str | None = None, briefly: bool = False
 ) -> Report:
-    """Ends early when something is wrong for the reason `until`; `briefly`: when every fault has happened.
+    """Ends early when something is wrong for the reason `until`; `briefly`: when every fault has happened,
+    and every lane has shown something.
 
     Moves this process into a network of its own where that is possible: best in a process of its own.
     """
@@ -98,7 +102,11 @@ def run(
         nemesis = Nemesis(nodes, crew, wires, ours, record, draw, briefly)
         pulse = stack.enter_context(Pulse())
         began_at = time.monotonic()
-        found = _cause(nemesis, seconds, draw, briefly, lambda: _found(until, store, lanes, folder))
+
+        def enough() -> bool:
+            return briefly and nemesis.complete and not lacking(read(merged(folder).splitlines()), lanes)
+
+        found = _cause(nemesis, seconds, draw, enough, lambda: _found(until, store, lanes, folder))
         report.seconds = time.monotonic() - began_at
         if not found:
             pulse.longest = 0.0
@@ -127,10 +135,12 @@ def _await_everyone(folder: Path, lanes: Sequence[Lane]) -> None:
         time.sleep(0.01)
 
 
-def _cause(nemesis: Nemesis, seconds: float, draw: random.Random, briefly: bool, found: Callable[[], bool]) -> bool:
-    """Faults for so long, or briefly: until each kind has happened. True if something was found before."""
+def _cause(
+    nemesis: Nemesis, seconds: float, draw: random.Random, enough: Callable[[], bool], found: Callable[[], bool]
+) -> bool:
+    """Faults for so long, or less if it is `enough`. True if something was found before."""
     started_at = shown_at = looked_at = time.monotonic()
-    while (now := time.monotonic()) < started_at + seconds and not (briefly and nemesis.complete):
+    while (now := time.monotonic()) < started_at + seconds and not enough():
         time.sleep(draw.uniform(*EVERY))
         nemesis.tick()
         if now > looked_at + 2:
@@ -141,6 +151,20 @@ def _cause(nemesis: Nemesis, seconds: float, draw: random.Random, briefly: bool,
             shown_at = now
             print(f"  {now - started_at:.0f} s, {nemesis.counts.total()} faults", flush=True)
     return False
+
+
+def lacking(entries: Sequence[Entry], lanes: Sequence[Lane]) -> list[str]:
+    """What there is too little of for a verdict: hand-overs between processes, elements, leases kept and lost."""
+    wanted = []
+    for lane in lanes:
+        done = [entry for entry in entries if entry.name == lane.name and entry.type == "ok"]
+        holders = [entry.process for entry in done if entry.f == "acquire"]
+        if sum(one != other for one, other in itertools.pairwise(holders)) < ENOUGH:
+            wanted.append(f"{lane.name}: hand-overs")
+        if lane.lane != "mutex" and sum(entry.f == "add" for entry in done) < ENOUGH:
+            wanted.append(f"{lane.name}: elements")
+    seen = {entry.f for entry in entries if entry.type == "ok"}
+    return wanted + [f"no {what}" for what in ("extend", "lost", "release") if what not in seen]
 
 
 def _recovery(folder: Path, names: Sequence[str], healed_at: float, at_least: float) -> dict[str, float]:

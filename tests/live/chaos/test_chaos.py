@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from quorumlock.lab.history import check
 from quorumlock.lab.history_lines import Entry, read
 
 from .canaries import CAUGHT_AS
 from .crew import OURS, ROOT
 from .marks import needs_clocks, needs_network
+from .run import lacking
 
 pytestmark = pytest.mark.real_time(0.5)
 
@@ -54,12 +54,15 @@ def test_chaos_breaks_no_promise(faults: set[str]) -> None:
 
 
 def test_every_promise_was_put_to_the_test(history: list[Entry]) -> None:
-    verdicts = {verdict.name: verdict for verdict in check(history)}
-    for lane in OURS:
-        verdict = verdicts[lane.name]
-        assert min(verdict.acquired, verdict.refused + verdict.errors) >= 5, verdict
-        assert lane.lane == "mutex" or verdict.added >= 5, verdict
-    assert {"extend", "lost", "release"} <= {entry.f for entry in history}
+    assert not lacking(history, OURS)
+
+
+def test_what_a_run_lacks_is_seen(history: list[Entry]) -> None:
+    one = next(entry.process for entry in history if entry.f == "acquire" and entry.name == "mutex")
+    assert lacking([entry for entry in history if entry.f != "lost"], OURS) == ["no lost"]
+    alone = [entry for entry in history if entry.name != "mutex" or entry.process == one]
+    assert "mutex: hand-overs" in lacking(alone, OURS)
+    assert "guarded set: elements" in lacking([entry for entry in history if entry.f != "add"], OURS)
 
 
 @needs_clocks
