@@ -18,7 +18,8 @@ from .conftest import MARKERS, SERVED, pytest_generate_tests
 from .turns import FRONTS, SINGLE, Turn, is_long, turns
 
 FIRST = next(iter(BINARIES))
-ENGINES = {FIRST, "memory", *SINGLE}
+ENGINES = {FIRST, "memory", "sqlite", "postgresql", "mysql", "zookeeper", "etcd"}
+"""Written down once more: an engine that is left out of the list there is missed here."""
 
 
 def cases() -> Iterator[tuple[str, frozenset[str]]]:
