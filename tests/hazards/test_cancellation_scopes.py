@@ -133,15 +133,18 @@ def test_closing_the_locker_waits_for_the_clean_up(bench: Bench) -> None:
     asyncio.run(main())
 
 
-def test_a_cancellation_is_one_also_where_the_locker_is_being_closed(bench: Bench) -> None:
-    """Whoever was cancelled in time hears of that, and not that the Locker is closed."""
+@pytest.mark.parametrize("ttl", [1, 20], ids=["quick", "slow"])
+def test_a_cancellation_is_one_also_where_the_locker_is_being_closed(bench: Bench, ttl: float) -> None:
+    """Whoever was cancelled in time hears of that, and not that the Locker is closed.
+
+    Its clean-up waits for a quarter of the ttl at most: for less, or for longer, than closing waits for it.
+    """
 
     async def once(k: int) -> bool:
         locks = bench.new_locker(node_timeout=5)
         await (await acquire(locks, next(bench.names))).release()
         bench.hold()
-        # Its clean-up waits for a quarter of its ttl, which is less than closing waits for it.
-        task = asyncio.create_task(acquire(locks, next(bench.names), ttl=1))
+        task = asyncio.create_task(acquire(locks, next(bench.names), ttl))
         await bench.reached()
         closing = asyncio.create_task(locks.aclose())
         for _ in range(k):

@@ -105,7 +105,7 @@ def test_a_thread_that_leaves_its_block_late_ends_its_own_lease_only(driven_thre
             try:
                 with pytest.raises(LeaseLost), lock:  # noqa: PT012
                     other = pool.submit(second)
-                    side.clock.advance(TTL)
+                    side.clock.advance(TTL + 1)
                     assert b_is_in.wait(20)
             finally:
                 a_is_out.set()
@@ -138,7 +138,7 @@ def test_a_task_that_leaves_its_block_late_ends_its_own_lease_only(driven_tasks:
             one = asyncio.create_task(first())
             await a_is_in.wait()
             two = asyncio.create_task(second())
-            side.clock.advance(TTL)
+            side.clock.advance(TTL + 1)
             with pytest.raises(LeaseLost):
                 await one
             a_is_out.set()

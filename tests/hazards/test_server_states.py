@@ -322,5 +322,6 @@ def test_not_a_redis_at_all(connect: Connect) -> None:
         locks = connect([f"redis://127.0.0.1:{port}"], init=False)
         with pytest.raises(NoQuorum, match=f"127.0.0.1:{port}"):
             locks.lock("a", ttl=1).try_acquire()
-        with socket.create_connection(("127.0.0.1", port)):
-            server.join(timeout=20)
+        socket.create_connection(("127.0.0.1", port)).close()  # if it has not been asked twice
+        server.join(timeout=20)
+        assert not server.is_alive()

@@ -138,7 +138,12 @@ class AioRunner:
         task = asyncio.get_running_loop().create_task(self._finish(steps, started))
         self._cleaning.add(task)
         task.add_done_callback(self._cleaning.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except ConfigurationError:
+            if not self._closed:
+                raise
+            raise cancelled from None  # it took longer than closing waits for it: what is left ends by its ttl
 
     async def _finish(self, steps: Steps[T], started: tuple[Started, asyncio.Future[None]] | None) -> T:
         if started is not None:
