@@ -214,10 +214,8 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     plain = redlock.release
 
-    def lazy(
-        fleet_: fleet.Fleet, name: str, token: str, ttl: float, route: Route, tally: Any = None, request: Any = None
-    ) -> Steps[Tally]:
-        steps = plain(fleet_, name, token, ttl, route, tally, request)
+    def lazy(fleet_: fleet.Fleet, *arguments: Any, **options: Any) -> Steps[Tally]:
+        steps = plain(fleet_, *arguments, **options)
         try:
             effect = next(steps)
         except StopIteration as stop:

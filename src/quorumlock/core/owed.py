@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 NEVER = float("inf")
 OWED_MOST = 1000
 """So many releases are remembered; then the oldest is forgotten."""
+ANSWERED_MOST = 32
+"""When so many are remembered, those that have been answered are forgotten."""
 LOOK_AFTER = 0.5
 """Seconds after which it is looked whether the last nodes have answered."""
 FIRST_PAUSE = 0.1
@@ -136,6 +138,7 @@ class Owed:
         self._look_after = max(LOOK_AFTER, SILENT_FOR * node_timeout)
         self._mutex = mutex
         self._debts: deque[Debt] = deque()
+        self._full = ANSWERED_MOST
         self._forgotten: deque[Debt] = deque(maxlen=OWED_MOST)
         """Those for which there was no room: their outcome is told, and that is all."""
 
@@ -148,16 +151,22 @@ class Owed:
         with self._mutex:
             if self.ended:
                 return False
-            debts = self._debts
-            while debts and not debts[0].on_outcome and not debts[0].nodes():
-                debts.popleft()
-            if len(debts) >= OWED_MOST:
-                self._forgotten.append(debts.popleft())
-            debts.append(debt)
+            if len(self._debts) >= self._full:
+                self._forget_answered()
+            self._debts.append(debt)
             if debt.again_at >= self.wake_at:
                 return False
             self.wake_at = debt.again_at
             return True
+
+    def _forget_answered(self) -> None:
+        """Makes room, so rarely that it costs each release next to nothing."""
+        self._debts = deque(debt for debt in self._debts if debt.on_outcome or debt.nodes())
+        while len(self._debts) >= OWED_MOST:
+            debt = self._debts.popleft()
+            if debt.on_outcome:
+                self._forgotten.append(debt)
+        self._full = min(OWED_MOST, max(ANSWERED_MOST, 2 * len(self._debts)))
 
     def sweep(self) -> list[Callable[[], object]]:
         """Forgets what is not owed any more; gives what is to be called, since an outcome is known."""
@@ -167,12 +176,14 @@ class Owed:
             for debt in self._forgotten:
                 debt.tell(now, told)
             self._forgotten.clear()
-            for debt in list(self._debts):
+            kept: deque[Debt] = deque()
+            for debt in self._debts:
                 over = now >= debt.until or not debt.nodes()
                 if over or debt.tally.won:
                     debt.tell(now, told)
-                if over:
-                    self._debts.remove(debt)
+                if not over:
+                    kept.append(debt)
+            self._debts = kept
             self._set_alarm()
         return told
 
