@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ..core.effects import Round
 from ..core.health import Health
-from ..core.requests import Request
+from ..core.requests import Extend, Request
 from ..core.room import Room
 from ..core.states import NodeState
 from ..core.votes import GRANTED, Answer, Cause, History, Tally
@@ -166,3 +166,11 @@ class Visitable(Engine, Protocol):
     def look(self, samples: int) -> Visit[Any]: ...
     def judged(self, seen: Sequence[Any]) -> tuple[NodeState, ...]:
         """What the visits come to, one for each node; a text says why there was none."""
+
+
+def renewal_patience(request: Extend, least: float, most: float) -> float:
+    """For how many seconds a renewal may take: a quarter of the shortest ttl.
+
+    Its keeper asks again, and has to be back in time to announce a loss.
+    """
+    return max(least, min(most, min(kept.ttl_ms for kept in request.leases) / 4000))

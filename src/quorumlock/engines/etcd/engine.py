@@ -51,7 +51,7 @@ from ...core.states import READY, NodeState, down, median
 from ...core.votes import Answer, Cause, unknown
 from ...errors import Unsupported
 from ...options import Settings
-from ..base import Node, no_past
+from ..base import Node, no_past, renewal_patience
 from . import words
 from .cells import Cells
 from .client import AsyncClient, Client
@@ -83,6 +83,7 @@ class EtcdEngine:
             raise Unsupported(NO_JOURNAL)
         self.place = place_of(source)
         self.labels = (self.place.label,)
+        self._node_timeout = settings.node_timeout
         self.talk = Talk(self.place, settings.node_timeout, boot_time)
         self.leases = Leases(self.talk, boot_time, settings.fence_ttl)
         self._keys = keys = Keys(self.place.root, settings.prefix)
@@ -163,11 +164,17 @@ class EtcdEngine:
         if answering is None:
             raise Unsupported(_instead(request))
         try:
-            return (yield from answering(request, self.talk.until()))
+            return (yield from answering(request, self._due(request)))
         except Trouble as trouble:
             return unknown(trouble.cause, trouble.detail)
         except Refusal as refusal:
             return unknown(Cause.FAILED, str(refusal))
+
+    def _due(self, request: Request) -> float:
+        """Until when a request is asked again."""
+        if isinstance(request, Extend):
+            return boot_time() + renewal_patience(request, self._node_timeout, self.talk.patience)
+        return self.talk.until()
 
     def _meet(self, _: Request, until: float) -> Steps[Answer]:
         """Whoever can read can begin: there is nothing to prepare."""

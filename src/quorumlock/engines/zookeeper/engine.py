@@ -26,7 +26,7 @@ from ...core.states import DOWN, MISFIT, READY, NodeState, median
 from ...core.votes import Answer, Cause, Tally, unknown
 from ...errors import ConfigurationError, LockError, Unsupported
 from ...options import Settings
-from ..base import Node
+from ..base import Node, renewal_patience
 from . import troubles
 from .address import Address, address_of
 from .cells import Cells
@@ -158,9 +158,7 @@ class ZookeeperEngine:
         if not self._session.connected:
             return 2 * node_timeout  # nothing was sent: whoever wants it asks again, and what ends is not forgotten
         patience = max(PATIENCE * node_timeout, timeout)
-        if type(request) is Extend:  # whoever wants it asks again, and should know soon that it fails
-            return max(node_timeout, min(patience, min(kept.ttl_ms for kept in request.leases) / 4000))
-        return patience
+        return renewal_patience(request, node_timeout, patience) if type(request) is Extend else patience
 
     # Looking after it.
 
