@@ -210,10 +210,18 @@ def test_a_link_owes_what_was_not_answered() -> None:
 def test_owed_answers_are_capped() -> None:
     peer = Peer().joined()
     for _ in range(OWED_MOST):
-        peer.ask(Look("job"), peer.tally())
-    assert not peer.link.overfull
-    peer.ask(Look("job"), peer.tally())
-    assert peer.link.overfull
+        peer.ask(Look("job"), peer.tally(), now=10.0)
+    assert not peer.link.overfull(20.0, 0.05)
+    peer.ask(Look("job"), peer.tally(), now=10.0)
+    assert peer.link.overfull(10.06, 0.05)
+
+
+def test_a_burst_that_is_being_answered_is_not_too_much() -> None:
+    """A thousand tasks that lock at once: to drop their connection would leave their locks where they are."""
+    peer = Peer().joined()
+    for _ in range(3 * OWED_MOST):
+        peer.ask(Look("job"), peer.tally(), now=10.0)
+    assert not peer.link.overfull(10.04, 0.05)
 
 
 def test_a_node_that_was_met_need_not_be_asked_to_join_again() -> None:

@@ -255,7 +255,7 @@ class Board:
         for strand in self.strands:
             if strand is None:
                 continue
-            if strand.link.overfull:
+            if strand.link.overfull(now, self._node_timeout):
                 strand.abort(Cause.SILENT, "too many answers owed")
                 self.watch.failed(strand.node, Cause.SILENT.value)  # or it would be connected to at once
             elif strand.link.stale(now, self._node_timeout):

@@ -280,7 +280,7 @@ class Cable:
         """A strand that was not read for a while: closed meanwhile, answered late, or still silent?"""
         while self._read(strand):  # behind a late answer there may be the end
             pass
-        if strand.link.overfull:
+        if strand.link.overfull(now, self._node_timeout):
             self._drop(strand, Cause.SILENT, "too many answers owed")
             self._watch.failed(strand.node, Cause.SILENT.value)  # or it would be connected to at once
         elif strand.link.stale(now, self._node_timeout):

@@ -57,7 +57,7 @@ UNANSWERED_AFTER = 20
 UNANSWERED_MOST = 30.0
 """Seconds, no more than that."""
 OWED_MOST = 512
-"""A link that owes this many answers is given up and replaced."""
+"""A link that owes more answers than this is replaced as soon as the oldest of them is late."""
 
 
 class Call:
@@ -245,9 +245,9 @@ class Link:
         """Are there requests that the node has not answered?"""
         return bool(self._pending) or bool(self._waiting)
 
-    @property
-    def overfull(self) -> bool:
-        return len(self._pending) + len(self._waiting) > OWED_MOST
+    def overfull(self, now: float, timeout: float) -> bool:
+        """Are too many answers owed? A burst of requests that are being answered is not too much."""
+        return len(self._pending) + len(self._waiting) > OWED_MOST and self.overdue(now, timeout)
 
     def overdue(self, now: float, timeout: float) -> bool:
         """Has the node been silent for longer than `timeout`?"""
