@@ -26,7 +26,7 @@ help:
 	@echo "make lint    ruff and mypy alone"
 	@echo "make ci-runs       .ci/run in twelve fresh clones, six of them beside busy processes and frozen now and then"
 	@echo "make soak    one lock, then every kind, among faults for SECONDS=60; ROUNDS=200 of each story of lost memory;"
-	@echo "             SEEDS=2000 in the simulator, beyond the thousand of make test"
+	@echo "             SEEDS=2000 in the simulator, beyond the 250 of make test"
 	@echo "make chaos   real servers among every fault we know for SECONDS=60; the history is judged"
 	@echo "make spec    TLC checks the models of the protocol, and refutes their mutants (needs Java); ARGS=--large: more"
 	@echo "make bench   measurements against floors and other libraries"
@@ -68,8 +68,9 @@ soak: environment servers
 	$(RUN) scripts/soak.py --seconds $(SECONDS) $(ARGS)
 	$(RUN) -m scripts.soak_family --seconds $(SECONDS) $(ARGS)
 	$(RUN) -m scripts.stories --rounds $(ROUNDS)
-	$(RUN) -m quorumlock.lab fuzz --start 1000 --seeds $(SEEDS) --jobs 2
+	$(RUN) -m quorumlock.lab fuzz --start 250 --seeds $(SEEDS) --jobs 2
 	QUORUMLOCK_FAILOVER_SECONDS=$(FAILOVER) $(RUN) -m pytest -s --timeout 0 -k failover tests/engines
+	QUORUMLOCK_LONG=1 $(RUN) -m pytest -q tests/contract
 
 # ARGS=--peers keeps the same sets under other libraries' locks in the same run.
 chaos: environment servers
