@@ -35,7 +35,7 @@ from tests.support import waiting
 from . import canaries, late
 
 ROOT = Path(__file__).parents[2]
-HANDS = 3
+HANDS = 6
 """Most of a flight is waiting: so many at a time, if nothing else is under way."""
 ALLOWED = 60
 """Seconds for one test of a canary."""
