@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -34,7 +35,7 @@ from tests.support import waiting
 from . import canaries, late
 
 ROOT = Path(__file__).parents[2]
-HANDS = 3
+HANDS = 6
 """Most of a flight is waiting: so many at a time, if nothing else is under way."""
 ALLOWED = 60
 """Seconds for one test of a canary."""
@@ -54,6 +55,8 @@ class Flight:
     outcomes: list[dict[str, Any]]
     """One for each phase of each test: test, when, outcome, error, text."""
     output: str = field(repr=False)
+    started_at: float
+    ended_at: float
 
 
 class Aviary:
@@ -82,9 +85,11 @@ class Aviary:
         with worker, worker.makefile("rw") as talk:
             while (todo := self._queue.get()) is not None:
                 name, flight = todo
+                started_at = time.monotonic()
                 try:
                     print(name, file=talk, flush=True)
-                    flight.set_result(Flight(**json.loads(talk.readline())))
+                    result = json.loads(talk.readline())
+                    flight.set_result(Flight(**result, started_at=started_at, ended_at=time.monotonic()))
                 except Exception as error:
                     flight.set_exception(error)
 

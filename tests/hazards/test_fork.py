@@ -122,7 +122,7 @@ def test_a_lease_of_the_child_dies_with_it(servers: Servers, connect: Connect) -
 
     in_child(child)
     assert get(servers[0], "a") is not None
-    locks.lock("a", ttl=1).acquire(timeout=20).release()
+    locks.lock("a", ttl=1).acquire(timeout=5).release()
 
 
 @pytest.mark.parametrize("count", [1, 3])

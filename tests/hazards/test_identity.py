@@ -197,16 +197,16 @@ def test_one_async_locker_serves_two_loops_at_a_time(servers: Servers, connect: 
 
     async def live(mine: str, others: str) -> None:
         lease = await locks.lock(mine, ttl=1).acquire(timeout=20)
-        await asyncio.to_thread(meet.wait, 20)
+        await asyncio.to_thread(meet.wait, 8)
         while not renewals.outlive_a_ttl(mine):
             assert await locks.lock(others, ttl=1).try_acquire() is None
             lease.check()
             await asyncio.sleep(0.01)
-        await asyncio.to_thread(meet.wait, 20)
+        await asyncio.to_thread(meet.wait, 8)
         await lease.release()
         async with locks.lock(mine, ttl=1) as again:
             assert again.fence > lease.fence
-        await asyncio.to_thread(meet.wait, 20)
+        await asyncio.to_thread(meet.wait, 8)
         await locks.aclose()  # each loop has connections of its own to close
 
     with ThreadPoolExecutor(2) as pool:

@@ -129,6 +129,10 @@ class Repeats:
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
+    def longest(self, started_at: float, ended_at: float) -> Stall | None:
+        """The longest stall between two instants, for a test that judges what ran before it."""
+        return self._meter.longest(started_at, ended_at)
+
     def _judge_again(self, item: pytest.Item, reports: Sequence[pytest.TestReport], stall: Stall) -> None:
         """This failure is no verdict."""
         if self._verdict:
