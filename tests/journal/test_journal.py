@@ -85,7 +85,7 @@ def test_what_expired_is_told_when_it_is_noticed(place: Place) -> None:
     expired = [entry for entry in entries if entry.what == "expired"]
     assert [entry.name for entry in expired] == ["a", "b", "c"]
     assert [entry.fence for entry in expired] == [lease.fence for lease in lost]
-    assert all(0.3 < float(entry.detail.split()[1]) < 20 for entry in expired)
+    assert all(0.3 <= float(entry.detail.split()[1]) < 20 for entry in expired)
     assert words(entries)[3:5] == [("expired", "a"), ("acquired", "a")]
 
 
