@@ -85,3 +85,9 @@ class Bench:
 
 async def acquire(locks: AsyncLocker, name: str, ttl: float = TTL) -> AsyncLease:
     return await locks.lock(name, ttl=ttl).acquire(timeout=20)
+
+
+def owes(locks: AsyncLocker) -> bool:
+    """Whether a node has not answered a release yet."""
+    desks = locks._keeper._desks.values()
+    return any(debt.nodes() for desk in desks for debt in desk.owed.all())
