@@ -99,11 +99,12 @@ async def test_who_waits_for_several_does_not_keep_one_from_others(stage: Stage)
     await (await asyncio.wait_for(both, PATIENCE)).release()
 
 
+@pytest.mark.real_time(0.3)
 @case
 async def test_who_gives_up_leaves_all_queues(stage: Stage) -> None:
     ours, theirs = await stage.connect(), await stage.connect()
     leases = {name: await held(ours.lock(name, ttl=LONG)) for name in "ab"}
-    patience = LONG if stage.clock else 0.5
+    patience = LONG if stage.clock else 1.0
     waiter = asyncio.create_task(theirs.multi(["a", "b"], ttl=LONG).acquire(timeout=patience))
     await stage.wait_for_waiters("a", 1, fair=False)
     await leases.pop("a").release()

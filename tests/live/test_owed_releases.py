@@ -303,6 +303,7 @@ def test_where_nothing_is_owed_nothing_is_sent_and_no_thread_started(
 
     monkeypatch.setattr(threading.Thread, "start", note)
     held(client, client.locks.lock("a", ttl=TTL), release=True)
+    assert are_free(nodes), "each has executed the release"
     before = [calls(node) for node in nodes]
     assert not eventually(lambda: [calls(node) for node in nodes] != before, within=1.5)
     assert not started
