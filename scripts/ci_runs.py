@@ -36,6 +36,12 @@ def busy() -> Iterator[None]:
         process.wait()
 
 
+def environment() -> dict[str, str]:
+    """That of a new shell: what `make ci-runs` was called with is not for the `make test` of the clone."""
+    ours = ("ARGS", "PYTHON", "VENV", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "VIRTUAL_ENV")
+    return {name: value for name, value in os.environ.items() if name not in ours} | {"CI": "true"}
+
+
 def clone(folder: Path) -> str:
     """A fresh clone of HEAD; returns its commit."""
     subprocess.run(["git", "clone", "--quiet", str(PROJECT), str(folder)], check=True)
@@ -60,7 +66,7 @@ def run(number: int, rough: bool, logs: Path) -> str:
             process = subprocess.run(
                 command,
                 cwd=Path(folder) / "main",
-                env=os.environ | {"CI": "true"},
+                env=environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
