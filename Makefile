@@ -65,7 +65,7 @@ lint: environment
 	$(RUN) -m mypy $(PYTHON_FOLDERS)
 
 soak: environment servers
-	$(RUN) scripts/soak.py --seconds $(SECONDS) $(ARGS)
+	$(RUN) -m scripts.soak --seconds $(SECONDS) $(ARGS)
 	$(RUN) -m scripts.soak_family --seconds $(SECONDS) $(ARGS)
 	$(RUN) -m scripts.stories --rounds $(ROUNDS)
 	$(RUN) -m quorumlock.lab fuzz --start 250 --seeds $(SEEDS) --jobs 2

@@ -15,7 +15,6 @@ A canary: with SOAK_WITHOUT_QUARANTINE=1 in the environment it must find overlap
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import logging
 import os
@@ -28,14 +27,16 @@ import tempfile
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import quorumlock
 from quorumlock.events import Event, Extended, Lost
 from quorumlock.lab.servers import Server, Servers
+from tests.support.exclusion import Claim, violations
 
+PROJECT = Path(__file__).parent.parent
 NODES = 5
 WORKERS = 5
 MAX_TTL = 1.0
@@ -59,7 +60,7 @@ class Log:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def __call__(self, what: str, **more: float) -> None:
+    def __call__(self, what: str, **more: float | dict[str, int]) -> None:
         os.write(self._file, json.dumps({"what": what, **more}).encode() + b"\n")
 
 
@@ -75,10 +76,10 @@ def work(folder: Path, seed: str) -> None:
         if isinstance(event, Extended) and (lease := held.get(event.fence)):
             now, until = validity(lease)
             if until > now:  # else we were stopped meanwhile, and it ended some time ago
-                log("extended", fence=event.fence, until=until)
+                log("extended", number=event.fence, until=until)
         elif isinstance(event, Lost) and event.fence in held:
             # Now, and not when the worker has noticed: what is left of the lock is given back before that.
-            log(f"lost: {event.reason.value}", fence=event.fence, at=clock())
+            log(f"lost: {event.reason.value}", number=event.fence, at=clock())
 
     with connect() as locks:
         locks.subscribe(told)
@@ -96,7 +97,7 @@ def work(folder: Path, seed: str) -> None:
 
 def hold(lease: quorumlock.Lease, rows: sqlite3.Connection, log: Log, draw: random.Random) -> None:
     started_at, until = validity(lease)
-    log("held", fence=lease.fence, at=started_at, until=until)
+    log("held", number=lease.fence, fences=lease.fences, at=started_at, until=until)
     write(lease, rows, log)
     try:
         time.sleep(draw.uniform(0, 0.02))
@@ -112,7 +113,7 @@ def hold(lease: quorumlock.Lease, rows: sqlite3.Connection, log: Log, draw: rand
     if draw.random() < 0.05:
         log("abandoned")
     else:
-        log("released", fence=lease.fence, at=clock())
+        log("released", number=lease.fence, at=clock())
         lease.release()
 
 
@@ -202,42 +203,35 @@ class Trouble:
 def judge(folder: Path) -> tuple[Counter[str], list[str]]:
     """Counts of everything in the logs, and a sentence for every violation."""
     counts: Counter[str] = Counter()
-    leases: list[dict[str, float]] = []
+    claims = list(claimed(folder, counts))
+    wrong = ["a valid holder's write was refused"] * counts.pop("refused although valid", 0)
+    found = violations(claims)
+    counts["overlaps"] += len(found.overlaps)
+    counts["fence violations"] += len(wrong) + len(found.disorders)
+    return counts, wrong + found.overlaps + found.disorders
+
+
+def claimed(folder: Path, counts: Counter[str]) -> Iterator[Claim]:
+    """What the leases in the logs claimed, from their beginning to their end; counts all that is written there."""
     for path in folder.glob("*.log"):
-        mine: dict[float, dict[str, float]] = {}
+        leases: dict[int, dict[str, Any]] = {}
         for line in path.read_text().splitlines():
             entry = json.loads(line)
             what = entry.pop("what")
             counts["acquisitions" if what == "held" else what] += 1
+            lease = leases.get(entry.get("number"))
             if what == "held":
-                mine[entry["fence"]] = entry
-                leases.append(entry)
-            elif entry.get("fence") not in mine:
+                leases[entry["number"]] = entry
+            elif lease is None:
                 continue  # told before it was handed out: it was over, or is held from then on
-            elif what == "extended" and not mine[entry["fence"]].get("over"):
-                mine[entry["fence"]]["until"] = entry["until"]
+            elif what == "extended" and not lease.get("over"):
+                lease["until"] = entry["until"]
             elif what.startswith(("released", "lost")):
-                lease = mine[entry["fence"]]
                 lease |= {"until": min(lease["until"], entry["at"]), "over": True}
-    wrong = ["a valid holder's write was refused"] * counts.pop("refused although valid", 0)
-    overlaps, disorders = compare(leases)
-    counts["overlaps"] += len(overlaps)
-    counts["fence violations"] += len(wrong) + len(disorders)
-    wrong += overlaps + disorders
-    return counts, wrong
-
-
-def compare(leases: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
-    """A sentence for every lease that begins while another is valid, and for every fence that does not grow."""
-    overlaps: list[str] = []
-    disorders: list[str] = []
-    for before, after in itertools.pairwise(sorted(leases, key=lambda lease: lease["at"])):
-        if after["at"] < before["until"]:
-            overlaps.append(f"{before} overlaps {after}")
-            after["until"] = max(after["until"], before["until"])
-        if after["fence"] <= before["fence"]:
-            disorders.append(f"{after} does not come after {before}")
-    return overlaps, disorders
+        for lease in leases.values():
+            for resource, fence in lease["fences"].items():
+                counts[f"of {resource}"] += 1
+                yield Claim(resource, fence, lease["at"], lease["until"], lease.get("shared", False))
 
 
 def soak(seconds: float, seed: int) -> int:
@@ -250,8 +244,8 @@ def soak(seconds: float, seed: int) -> int:
             locks.init_fleet()
 
         def start_worker() -> subprocess.Popen[bytes]:
-            call = [sys.executable, __file__, "--worker", name, "--seed", str(draw.getrandbits(32))]
-            return subprocess.Popen(call, env=os.environ | {"QUORUMLOCK_URL": ",".join(nodes.urls)})
+            call = [sys.executable, "-m", "scripts.soak", "--worker", name, "--seed", str(draw.getrandbits(32))]
+            return subprocess.Popen(call, cwd=PROJECT, env=os.environ | {"QUORUMLOCK_URL": ",".join(nodes.urls)})
 
         trouble = Trouble(nodes, rows, start_worker)
         try:

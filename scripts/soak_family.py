@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import logging
 import os
 import random
@@ -23,13 +22,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import quorumlock
 from quorumlock.events import Event, Extended, Lost
 from quorumlock.lab.servers import Servers
+from scripts import soak
 from scripts.soak import MAX_TTL, NODES, Log, Trouble, clock, connect, validity
 
 WORKERS = 20
@@ -41,7 +40,6 @@ KINDS = (
 PROMISES = ("overlaps", "fence violations")
 TABLE = """PRAGMA journal_mode = WAL; CREATE TABLE rows (resource PRIMARY KEY, fence);
     CREATE TABLE guard (holder); INSERT INTO guard VALUES (0)"""
-Taken = dict[str, Any]
 
 
 def lock_of(locks: quorumlock.Locker, kind: str, draw: random.Random) -> quorumlock.Lock:
@@ -99,8 +97,8 @@ def hold(
     number: int, lease: quorumlock.Lease, kind: str, rows: sqlite3.Connection, log: Log, draw: random.Random
 ) -> None:
     started_at, until = validity(lease)
-    fences = lease.fences if lease.slot is None else {lease.resource: lease.fence}
-    log("held", number=number, fences=fences, shared=kind == "read", at=started_at, until=until)  # type: ignore[arg-type]
+    fences = lease.fences
+    log("held", number=number, fences=fences, shared=kind == "read", at=started_at, until=until)
     rows.execute("UPDATE guard SET holder = ?", (os.getpid(),))
     if kind == "read":
         fences = {}  # who shares writes nothing: others may share it with a higher fence
@@ -133,62 +131,14 @@ def write(lease: quorumlock.Lease, fences: dict[str, int], rows: sqlite3.Connect
 
 def judge(folder: Path) -> tuple[Counter[str], list[str]]:
     """Counts of everything in the logs, and a sentence for every violation."""
-    counts: Counter[str] = Counter()
-    taken: dict[str, list[Taken]] = defaultdict(list)
-    for path in folder.glob("*.log"):
-        mine: dict[int, Taken] = {}
-        for line in path.read_text().splitlines():
-            entry = json.loads(line)
-            what = entry.pop("what")
-            counts["acquisitions" if what == "held" else what] += 1
-            if what == "held":
-                mine[entry["number"]] = entry
-                for resource, fence in entry["fences"].items():
-                    taken[resource].append(entry | {"fence": fence, "whole": entry})
-                    counts[f"of {resource}"] += 1
-            elif entry.get("number") not in mine:
-                continue  # told before it was handed out: it was over, or is held from then on
-            elif what == "extended" and not mine[entry["number"]].get("over"):
-                mine[entry["number"]]["until"] = entry["until"]
-            elif what.startswith(("released", "lost")):
-                lease = mine[entry["number"]]
-                lease |= {"until": min(lease["until"], entry["at"]), "over": True}
-    refused = ["a valid holder's write was refused"] * counts.pop("refused although valid", 0)
-    overlaps: list[str] = []
-    disorders: list[str] = []
-    for resource, leases in taken.items():
-        if "#" in resource and int(resource.rpartition("#")[2]) >= PERMITS:
-            overlaps.append(f"there is no slot {resource}")
-        found, unordered = compare(resource, leases)
-        overlaps += found
-        disorders += unordered
-    counts["overlaps"] += len(overlaps)
-    counts["fence violations"] += len(refused) + len(disorders)
-    return counts, refused + overlaps + disorders
+    counts, wrong = soak.judge(folder)
+    found = [name.removeprefix("of ") for name in counts if "#" in name]
+    beyond = [f"there is no slot {name}" for name in found if int(name.rpartition("#")[2]) >= PERMITS]
+    counts["overlaps"] += len(beyond)
+    return counts, wrong + beyond
 
 
-def compare(resource: str, leases: list[Taken]) -> tuple[list[str], list[str]]:
-    """A sentence for whoever had it while another had it alone, and for every fence that is out of order."""
-    overlaps: list[str] = []
-    disorders: list[str] = []
-    alone: Taken | None = None
-    sharing_until = 0.0
-    for lease in sorted(leases, key=lambda one: one["at"]):
-        until = lease["whole"]["until"]
-        if alone is not None and lease["at"] < alone["whole"]["until"]:
-            overlaps.append(f"{resource}: {alone} overlaps {lease}")
-        if not lease["shared"] and lease["at"] < sharing_until:
-            overlaps.append(f"{resource}: {lease} begins while others share it")
-        if alone is not None and lease["fence"] < alone["fence"] + (not lease["shared"]):
-            disorders.append(f"{resource}: {lease} does not come after {alone}")
-        if lease["shared"]:
-            sharing_until = max(sharing_until, until)
-        else:
-            alone = lease
-    return overlaps, disorders
-
-
-def soak(seconds: float, seed: int, workers: int) -> int:
+def run(seconds: float, seed: int, workers: int) -> int:
     draw = random.Random(seed)
     print(f"{seconds:g} s, {NODES} nodes, {workers} workers of every kind, seed {seed}", flush=True)
     with tempfile.TemporaryDirectory() as name, Servers(NODES) as nodes:
@@ -238,4 +188,4 @@ if __name__ == "__main__":
     if chosen.worker:
         work(chosen.worker, chosen.kind, str(chosen.seed))
         sys.exit()
-    sys.exit(soak(chosen.seconds, chosen.seed, chosen.workers))
+    sys.exit(run(chosen.seconds, chosen.seed, chosen.workers))

@@ -20,10 +20,10 @@ def judged(folder: Path, *logs: list[dict[str, object]]) -> tuple[int, int]:
 
 
 def held(fence: int, at: float, until: float) -> dict[str, object]:
-    return {"what": "held", "fence": fence, "at": at, "until": until}
+    return {"what": "held", "number": fence, "fences": {"x": fence}, "at": at, "until": until}
 
 
-RELEASED_AT_4: list[dict[str, object]] = [held(1, 1.0, 9.0), {"what": "released", "fence": 1, "at": 4.0}]
+RELEASED_AT_4: list[dict[str, object]] = [held(1, 1.0, 9.0), {"what": "released", "number": 1, "at": 4.0}]
 
 
 def test_one_after_the_other_is_well(tmp_path: Path) -> None:
@@ -35,8 +35,8 @@ def test_one_after_the_other_is_well(tmp_path: Path) -> None:
     [
         (RELEASED_AT_4, [held(2, 3.9, 5.0)]),
         ([held(1, 1.0, 9.0)], [held(2, 8.9, 12.0)]),  # its holder was killed: the lease runs to its end
-        ([held(1, 1.0, 2.0), {"what": "extended", "fence": 1, "until": 6.0}], [held(2, 5.0, 7.0)]),
-        ([held(1, 1.0, 9.0), {"what": "lost: taken", "fence": 1, "at": 4.0}], [held(2, 3.0, 3.1)]),
+        ([held(1, 1.0, 2.0), {"what": "extended", "number": 1, "until": 6.0}], [held(2, 5.0, 7.0)]),
+        ([held(1, 1.0, 9.0), {"what": "lost: taken", "number": 1, "at": 4.0}], [held(2, 3.0, 3.1)]),
     ],
 )
 def test_an_overlap_is_found(

@@ -39,11 +39,11 @@ def test_leases_one_after_another_are_right(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("leases", "told"),
     [
-        ((entry(1, 3, 1), entry(2, 4, 2)), "overlaps"),
-        ((entry(1, 3, 1), entry(2, 4, 1, shared=True)), "overlaps"),
-        ((entry(1, 3, 1, shared=True), entry(2, 4, 2)), "while others share it"),
-        ((entry(1, 2, 7), entry(3, 4, 7)), "does not come after"),
-        ((entry(1, 2, 7), entry(3, 4, 6, shared=True)), "does not come after"),
+        ((entry(1, 3, 1), entry(2, 4, 2)), "was valid"),
+        ((entry(1, 3, 1), entry(2, 4, 1, shared=True)), "was valid"),
+        ((entry(1, 3, 1, shared=True), entry(2, 4, 2)), "while the reader of"),
+        ((entry(1, 2, 7), entry(3, 4, 7)), "comes after a fence"),
+        ((entry(1, 2, 7), entry(3, 4, 6, shared=True)), "comes after a fence"),
         ((entry(1, 2, 1, name="pool#0"), entry(1, 2, 1, name="pool#2")), "there is no slot pool#2"),
     ],
 )

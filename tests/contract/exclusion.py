@@ -7,16 +7,13 @@ that happens to any lease of a short ttl, and it is not a bug. It is one if the 
     valid before the attempt, granted to another, lost after it       no verdict: the lease may have ended first
     valid before the attempt, refused,            valid after it      a comparison: the refusal was required
 
-`nobody_else_gets` runs such attempts against leases that are kept. `Claims` compares leases afterwards, for load
-tests: when each was seen valid, by one clock.
-
-Limit: all leases that are compared must belong to processes of one machine, which read the same boot clock.
+`nobody_else_gets` runs such attempts against leases that are kept. Under load leases are compared with each other
+instead, by when each was seen valid: `tests/support/exclusion.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
@@ -177,48 +174,3 @@ def judge(one: Attempt, leases: Sequence[AsyncLease], got: AsyncLease, history: 
             raise ExclusionViolated(f"{described(got)} was granted while {described(lease)} was valid: {history}")
         if any(got.fences[name] <= lease.fences[name] for name in same):
             raise ExclusionViolated(f"the fence is not above that of {described(lease)}: {history}")
-
-
-class Claim(NamedTuple):
-    """A lease that excludes others, and from when to when it was seen valid."""
-
-    resource: str
-    fence: int
-    began_at: float
-    ended_at: float
-
-
-class Claims:
-    """When leases were seen valid. Usable by any thread."""
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._ended_at: dict[tuple[str, int, float], float] = {}
-
-    def enter(self, lease: Lease | AsyncLease, began_at: float) -> None:
-        """Call it as often as you like while the lease is held. `began_at`: an instant after it was acquired."""
-        seen_at = boot_time()  # before the look: a lease that is valid at the look was valid at this instant
-        if lease.remaining() > 0:
-            with self._mutex:
-                for resource, fence in lease.fences.items():
-                    key = (resource, fence, began_at)
-                    self._ended_at[key] = max(seen_at, self._ended_at.get(key, seen_at))
-
-    def __len__(self) -> int:
-        return len(self._ended_at)
-
-    def violations(self) -> list[str]:
-        """A sentence for every two leases of a resource that were valid at a time, or whose fences do not grow."""
-        found: list[str] = []
-        last: dict[str, Claim] = {}
-        with self._mutex:
-            claims = [Claim(*key, ended_at) for key, ended_at in self._ended_at.items()]
-        for claim in sorted(claims, key=lambda one: one.began_at):
-            before = last.get(claim.resource)
-            if before is not None and claim.began_at < before.ended_at:
-                found.append(f"{claim} began while {before} was valid")
-            if before is not None and claim.fence <= before.fence:
-                found.append(f"{claim} has no higher fence than {before}")
-            if before is None or claim.ended_at > before.ended_at:
-                last[claim.resource] = claim
-        return found

@@ -8,9 +8,8 @@ from typing import Any, cast
 import pytest
 
 from quorumlock import AsyncLease, AsyncLock, LossReason, NoQuorum
-from quorumlock.clocks import boot_time
 
-from .exclusion import Claims, ExclusionViolated, nobody_else_gets
+from .exclusion import ExclusionViolated, nobody_else_gets
 from .grounds import MemoryGround
 from .stage import Stage, held
 
@@ -172,54 +171,3 @@ def test_what_no_node_answers_in_time_is_no_comparison(side: str, monkeypatch: p
             await nobody_else_gets([ours], take, [rival(attempt)])
 
     played(side, case)
-
-
-# Claims.
-
-
-class Seen:
-    """A lease, as `Claims` sees it."""
-
-    def __init__(self, fence: int, left: float = 1.0) -> None:
-        self.fences = {"a": fence}
-        self.left = left
-
-    def remaining(self) -> float:
-        return self.left
-
-
-def entered(claims: Claims, lease: Seen, began_at: float) -> None:
-    claims.enter(cast(AsyncLease, lease), began_at)
-
-
-def test_claims_that_overlap_are_violations() -> None:
-    claims, began_at = Claims(), boot_time()
-    entered(claims, Seen(1), began_at)
-    entered(claims, Seen(2), began_at)
-    (told,) = claims.violations()
-    assert "while" in told
-
-
-def test_claims_one_after_the_other_are_none() -> None:
-    claims = Claims()
-    for fence in (1, 2, 3):
-        lease, began_at = Seen(fence), boot_time()
-        entered(claims, lease, began_at)
-        entered(claims, lease, began_at)
-    assert claims.violations() == []
-    assert len(claims) == 3
-
-
-def test_a_lease_that_is_not_valid_claims_nothing() -> None:
-    claims, began_at = Claims(), boot_time()
-    entered(claims, Seen(2), began_at)
-    entered(claims, Seen(1, left=0.0), began_at)
-    assert claims.violations() == []
-
-
-def test_fences_of_claims_must_grow() -> None:
-    claims = Claims()
-    entered(claims, Seen(2), boot_time())
-    entered(claims, Seen(2), boot_time())
-    (told,) = claims.violations()
-    assert "no higher fence" in told

@@ -10,9 +10,10 @@ import pytest
 from quorumlock import AcquireTimeout, AsyncLease, LeaseClosed, LeaseLost, LockHeld, LossReason, NoQuorum
 from quorumlock.clocks import boot_time
 from tests.live.tools import exists, keys
+from tests.support.exclusion import Claims
 from tests.support.waiting import PATIENCE
 
-from .exclusion import Claims, nobody_else_gets
+from .exclusion import nobody_else_gets
 from .grounds import RedisGround
 from .stage import LONG, Stage, case, held, held_briefly
 

@@ -8,9 +8,10 @@ import pytest
 
 from quorumlock import AcquireTimeout, AsyncLease, LeaseLost, LockHeld, LossReason, Unsupported
 from quorumlock.clocks import boot_time
+from tests.support.exclusion import Claims
 from tests.support.waiting import PATIENCE
 
-from .exclusion import Claims, nobody_else_gets
+from .exclusion import nobody_else_gets
 from .grounds import SOMEBODY
 from .stage import LONG, Stage, case, held, held_briefly
 

@@ -1,9 +1,7 @@
 """What the tests share that kill the leader of a cluster while threads and tasks hold locks in it.
 
-**The judge** goes by what the leases promise. Two leases that exclude each other and are valid at the same moment
-are a violation; so is a valid lease whose fence is not above those before it. A lease that is lost by the time the
-judge sees it promises nothing any more: that is no verdict. A test demands a number of verdicts, and no stretch of
-time: leaders are killed when the lock has changed hands often enough under them.
+**The judge** goes by what the leases promise (`tests/support/exclusion.py`). A test demands a number of verdicts,
+and no stretch of time: leaders are killed when the lock has changed hands often enough under them.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from typing import Protocol
 import quorumlock
 from quorumlock import LeaseError, NotAcquired, StaleFence
 from quorumlock.guards import FileGuard
+from tests.support.exclusion import AnyLease, Claims
 from tests.support.servers.base import Served
 from tests.support.waiting import eventually
 
@@ -33,8 +32,6 @@ VERDICTS = 15
 WITHIN = 60.0
 TTL = 2.0
 THREADS, TASKS = 3, 3
-
-AnyLease = quorumlock.Lease | quorumlock.AsyncLease
 
 
 class Cluster(Protocol):
@@ -50,48 +47,23 @@ class Judge:
     """Is told by all workers who is inside, and keeps a counter behind a guard."""
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         self._counter = folder / "counter"
         self._counter.write_text("0")
         self._guard = FileGuard(self._counter)
         self._mutex = threading.Lock()
-        self._inside: dict[AnyLease, bool] = {}
-        """Who has entered and not left, and whether it shares the lock."""
-        self._fence = 0
-        self._writers_fence = 0
+        self.claims = Claims()
+        self.inside = self.claims.inside
         self.over = threading.Event()
-        self.violations: list[str] = []
-        self.verdicts = self.readers = self.late = 0
-        """Valid leases that were compared with those before; those of them that share; and those seen too late."""
         self.written = self.stale = self.lost = self.failed = 0
 
-    @contextmanager
-    def inside(self, lease: AnyLease, *, shared: bool = False) -> Iterator[None]:
-        """Left before the lease is given back."""
-        with self._mutex:
-            self._compare(lease, shared)
-            self._inside[lease] = shared
-        try:
-            yield
-        finally:
-            with self._mutex:
-                del self._inside[lease]
+    @property
+    def violations(self) -> list[str]:
+        return self.claims.violations()
 
-    def _compare(self, lease: AnyLease, shared: bool) -> None:
-        # In this order: a lease does not become valid again, so if ours is still valid after another was found to
-        # be, both were at that moment.
-        valid = [other for other, shares in self._inside.items() if not (shares and shared) and other.held]
-        lowest = self._writers_fence if shared else self._fence + 1
-        if not lease.held:
-            self.late += 1
-            return
-        self.verdicts += 1
-        self.readers += shared
-        self.violations += [f"{lease} is granted while {other} is valid" for other in valid]
-        if lease.fence < lowest:
-            self.violations.append(f"{lease} has a fence below {lowest}")
-        self._fence = max(self._fence, lease.fence)
-        if not shared:
-            self._writers_fence = max(self._writers_fence, lease.fence)
+    @property
+    def verdicts(self) -> int:
+        return len(self.claims)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -117,15 +89,16 @@ class Judge:
     def total(self) -> int:
         return int(self._counter.read_text())
 
-    def changes_hands(self) -> bool:
-        """Often enough, from now on."""
-        enough = self.verdicts + VERDICTS
+    def changes_hands(self, times: int = VERDICTS) -> bool:
+        """So often, from now on."""
+        enough = self.verdicts + times
         return eventually(lambda: self.verdicts >= enough, WITHIN)
 
     def __str__(self) -> str:
         return (
-            f"{self.verdicts} verdicts, {self.readers} on readers; {self.written} updates; {self.late} leases seen "
-            f"late, {self.lost} lost, {self.stale} stale, {self.failed} attempts that failed"
+            f"{self.verdicts} verdicts, {self.claims.readers()} on readers; {self.written} updates; "
+            f"{self.claims.late} leases seen late, {self.lost} lost, {self.stale} stale, "
+            f"{self.failed} attempts that failed"
         )
 
 
@@ -234,5 +207,5 @@ def endure(cluster: Cluster, judge: Judge, path: str = "") -> None:
     assert judge.violations == []
     assert judge.total() == judge.written, "an update was lost"
     assert judge.written > VERDICTS
-    assert judge.readers > 0
+    assert judge.claims.readers() > 0
     print(f"{kills} leaders killed: {judge}")

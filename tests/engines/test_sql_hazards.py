@@ -10,21 +10,18 @@ import asyncio
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import quorumlock
-from quorumlock import LockError, NoQuorum
+from quorumlock import NoQuorum
 from quorumlock.core.votes import Cause
-from quorumlock.guards import FileGuard
 from tests.hazards.programs import start as start_program
-from tests.support.waiting import eventually
 
+from .failover import Judge
 from .sql_servers import Place, cause_of, in_a_thread, own_place, own_places
 
 __all__ = ["own_place", "own_places"]
@@ -179,59 +176,18 @@ def test_a_lease_that_nobody_keeps_ends_though_its_client_lives(own_place: Place
                 lease.check()
 
 
-class Judge:
-    """Sees who holds the lock when, and what they read and write."""
-
-    def __init__(self, path: Path) -> None:
-        self._guard = FileGuard(path)
-        self._path = path
-        self._inside: list[Any] = []
-        self._mutex = threading.Lock()
-        self.wrong: list[str] = []
-        self.fences: list[int] = []
-        self.written = 0
-
-    def goes_on(self, updates: int = 1) -> Callable[[], bool]:
-        """Whether so many updates were made since now."""
-        before = self.written
-        return lambda: self.written >= before + updates
-
-    def hold(self, lease: Any) -> None:
-        with self._mutex:
-            valid = [one.fence for one in self._inside if one.remaining() > 0 and lease.remaining() > 0]
-            if valid:
-                self.wrong.append(f"{lease.fence} was granted while {valid} were valid")
-            if self.fences and lease.fence <= self.fences[-1]:
-                self.wrong.append(f"{lease.fence} came after {self.fences[-1]}")
-            self.fences.append(lease.fence)
-            self._inside.append(lease)
-        try:
-            self._guard.enter(lease)
-            count = int(self._path.read_text()) if self._path.exists() else 0
-            time.sleep(random.random() * 0.01)
-            self._guard.write(lease, str(count + 1))
-            with self._mutex:
-                self.written += 1
-        finally:
-            with self._mutex:
-                self._inside.remove(lease)
-
-
 def test_failover_of_servers_that_are_killed_again_and_again(
     tmp_path: Path, own_places: Callable[[str], Place]
 ) -> None:
     places = [own_places(kind) for kind in ("postgresql", "mysql")]
     judges = {place: Judge(tmp_path / place.kind) for place in places}
-    over = threading.Event()
 
     def work(place: Place, judge: Judge) -> int:
         with place.connect(prefix="killed:", max_ttl=2.0) as locker:
-            while not over.is_set():
-                try:
-                    with locker.lock("a", ttl=1.0, timeout=1.0) as lease:
-                        judge.hold(lease)
-                except LockError:
-                    over.wait(0.02)
+            while not judge.over.is_set():
+                with judge.turn(), locker.lock("a", ttl=1.0, timeout=1.0) as lease, judge.inside(lease):
+                    judge.count(lease)
+                judge.over.wait(random.random() / 50)
         return 1
 
     working = [in_a_thread(work, *both) for both in judges.items() for _ in range(4)]
@@ -240,18 +196,18 @@ def test_failover_of_servers_that_are_killed_again_and_again(
         while crashes < CRASHES or time.monotonic() < end:
             crashes += 1
             for place, judge in judges.items():
-                assert eventually(judge.goes_on(BETWEEN))
+                assert judge.changes_hands(BETWEEN)
                 time.sleep(random.random() / 10)
                 restart(place)
         for judge in judges.values():
-            assert eventually(judge.goes_on(BETWEEN))
+            assert judge.changes_hands(BETWEEN)
     finally:
-        over.set()
+        for judge in judges.values():
+            judge.over.set()
         for thread, _ in working:
             thread.join()
     assert [came for _, came in working] == [[1]] * len(working)
     for place, judge in judges.items():
-        assert judge.wrong == []
-        assert judge.fences == sorted(set(judge.fences))
-        assert int((tmp_path / place.kind).read_text()) == judge.written > CRASHES * BETWEEN
-        print(f"{place.kind}: {judge.written} updates, {crashes} crashes")
+        assert judge.violations == []
+        assert judge.total() == judge.written > BETWEEN
+        print(f"{place.kind}: {crashes} crashes, {judge}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from scripts.soak import compare
+from tests.support.exclusion import Claim, Violations, violations
 
 
 class Void(Exception):
@@ -37,12 +37,12 @@ class Outcome:
 
     @property
     def overlaps(self) -> list[str]:
-        return self._compared()[0]
+        return self._compared().overlaps
 
     @property
     def disorders(self) -> list[str]:
         """Fences that did not grow from one holder to the next."""
-        return self._compared()[1]
+        return self._compared().disorders
 
     @property
     def faults(self) -> list[str]:
@@ -50,5 +50,5 @@ class Outcome:
         found = [*self.overlaps, *self.disorders, *self.wrong]
         return [f"{self.story} (seed {self.seed}): {sentence}" for sentence in found]
 
-    def _compared(self) -> tuple[list[str], list[str]]:
-        return compare([vars(span).copy() for span in self.spans])
+    def _compared(self) -> Violations:
+        return violations(Claim(self.story, span.fence, span.at, span.until) for span in self.spans)
