@@ -82,6 +82,17 @@ def test_a_hand_over_does_not_take_long(connect: Connect) -> None:
     assert wait.came() - released < 10.0
 
 
+def _listeners(place: Place, *, of: Locker | None = None) -> set[int]:
+    """The server's processes that hold a sign of life: of a Locker, or of anybody. Without announcements: none."""
+    if not place.announces:
+        return set()
+    query = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock'"
+    if of is not None:
+        sign = sign_of_life(of._runner.room.id) % 2**64
+        query += f" AND classid = {sign >> 32} AND objid = {sign % 2**32}"
+    return {pid for (pid,) in place.sql(query)}
+
+
 KILLED = """
 locks = quorumlock.connect(urls[0], prefix="killed:")
 locks.lock("a", ttl=5, fair=True).acquire(timeout=30)
@@ -92,24 +103,18 @@ def test_a_waiter_that_was_killed_is_passed_over(place: Place, connect: Connect)
     told = {"prefix": "killed:"} | ({"retry": SELDOM} if place.announces else {})
     one, other = connect(**told), connect(**told)
     lease = one.lock("a", ttl=60).acquire()
+    listened = _listeners(place)
     with start(KILLED, place.url()) as program:
         assert eventually(lambda: one.inspect("a").waiters)
+        listeners = _listeners(place) - listened
+        assert listeners or not place.announces
         wait = Wait(other, fair=True)
         program.send_signal(signal.SIGKILL)
         program.wait()
+        assert eventually(lambda: not listeners & _listeners(place)), "the server did not notice that it is gone"
         released = time.monotonic()
         lease.release()
         assert wait.came() - released < 10.0, "it waited until who was killed would have given up"
-
-
-def _listener(place: Place, locker: Locker) -> list[int]:
-    """The server's processes that hold the sign of life of a Locker."""
-    sign = sign_of_life(locker._runner.room.id) % 2**64
-    found = place.sql(
-        "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock' "
-        f"AND classid = {sign >> 32} AND objid = {sign % 2**32}"
-    )
-    return [pid for (pid,) in found]
 
 
 @on_postgresql
@@ -117,9 +122,9 @@ def test_a_listener_that_was_cut_listens_again(place: Place, connect: Connect) -
     one, other = (connect(prefix="cut:", retry=SELDOM) for _ in range(2))
     lease = one.lock("a", ttl=60).acquire()
     wait = Wait(other)
-    (pid,) = _listener(place, other)
+    (pid,) = _listeners(place, of=other)
     place.sql(f"SELECT pg_terminate_backend({pid})")
-    assert eventually(lambda: _listener(place, other) not in ([], [pid]))
+    assert eventually(lambda: _listeners(place, of=other) - {pid})
     lease.release()
     wait.came()
 
@@ -132,9 +137,9 @@ def test_who_waits_is_served_while_nobody_listens(
     one, other = connect(prefix="deaf:"), connect(prefix="deaf:")
     lease = one.lock("a", ttl=60).acquire()
     wait = Wait(other)
-    (pid,) = _listener(place, other)
+    (pid,) = _listeners(place, of=other)
     place.sql(f"SELECT pg_terminate_backend({pid})")
-    assert eventually(lambda: not _listener(place, other))
+    assert eventually(lambda: not _listeners(place, of=other))
     released = time.monotonic()
     lease.release()
     assert wait.came() - released < 10.0
@@ -149,10 +154,10 @@ def test_a_server_that_does_not_know_of_the_cut_believes_the_new_listener(
     other = connect(url=place.url(proxy.port), prefix="half:", retry=SELDOM)
     lease = one.lock("a", ttl=60).acquire()
     wait = Wait(other)
-    (pid,) = _listener(place, other)
+    (pid,) = _listeners(place, of=other)
     proxy.half_open = True
     proxy.cut_clients()
-    assert eventually(lambda: _listener(place, other) not in ([], [pid]))
+    assert eventually(lambda: _listeners(place, of=other) - {pid})
     lease.release()
     wait.came()
 
@@ -166,7 +171,7 @@ def test_listeners_are_one_for_a_process_and_gone_with_it(place: Place) -> None:
         wait = Wait(other)
         lease.release()
         wait.came()
-    assert len(_listener(place, other)) == 1
+    assert len(_listeners(place, of=other)) == 1
     one.close()
     other.close()
     assert eventually(lambda: place.connections() <= before)
@@ -204,9 +209,7 @@ def test_through_a_pooler_that_changes_connections(place: Place, pooler: PgBounc
         assert one.cell("c").set("v", 0) > 0
         (state,) = one.nodes()
         assert state.state == "ready"
-    assert not place.sql(
-        "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock'"
-    )
+    assert eventually(lambda: not _listeners(place)), "through a pooler nobody can listen"
 
 
 @on_postgresql
