@@ -96,6 +96,8 @@ class Signals:
     def freeze(self) -> None:
         while running := [pid for pid, state in descendants(os.getpid()) if state not in "TtZX"]:
             for pid in running:  # parents first: a test that is stopped stops nobody else
+                if state_of(pid) in "TtZX":
+                    continue  # its parent has just stopped it itself
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGSTOP)
                     self._stopped.append(pid)

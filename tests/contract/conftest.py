@@ -70,10 +70,13 @@ def _marks(engine: str, marked: set[str]) -> list[Any]:
 
 
 def _real_time(engine: str, marked: set[str]) -> list[Any]:
-    """How long a stall a case forgives here. In memory, with long leases or a clock that is moved: none."""
+    """How long a stall a case forgives here. In memory, with long leases or a clock that is moved: none.
+
+    The shortest ttl that is renewed is 0.3 s: a keeper that is held up for two thirds of it is too late.
+    """
     if engine == "memory" and "takes_time" not in marked:
         return []
-    return [pytest.mark.real_time(0.3 if "takes_time" in marked else 1.0)]
+    return [pytest.mark.real_time(0.15 if "takes_time" in marked else 1.0)]
 
 
 @pytest.fixture(scope="session")

@@ -166,7 +166,7 @@ async def test_a_writer_that_gives_up_lets_the_readers_behind_it_in(stage: Stage
     ours, theirs = await stage.connect(), await stage.connect_patient()
     first = await held(ours.read_write("a").read(ttl=LONG))
     wanted = theirs.read_write("a").write(ttl=LONG)
-    writer = await stage.queue(wanted, 1, timeout=LONG if stage.clock else 0.5)
+    writer = await stage.queue(wanted, 1, timeout=LONG if stage.clock else 1)
     waiters = [asyncio.create_task(theirs.read_write("a").read(ttl=LONG).acquire(timeout=60)) for _ in range(2)]
 
     async def behind_it() -> bool:

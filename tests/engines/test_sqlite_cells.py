@@ -95,7 +95,7 @@ def test_it_outlives_a_reboot_and_ends_by_the_wall_clock_then(make: Make, reboot
 
 
 def test_to_set_it_is_to_keep_it_for_longer_and_to_read_it_is_not(file: File) -> None:
-    version = granted(swap(file, 0, ttl_ms=1000))
+    version = granted(swap(file, 0, ttl_ms=3_600_000))
     before = file.sql("SELECT expires_ms, wall_ms FROM cells")
     got(file)
     assert file.sql("SELECT expires_ms, wall_ms FROM cells") == before

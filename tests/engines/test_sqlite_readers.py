@@ -220,11 +220,11 @@ def test_waiting_readers_pass_one_another_and_a_writer_waits_behind_them(file: F
     granted(write(file, ticket(300), "other"))
 
 
-def test_a_dead_writer_keeps_readers_waiting_until_its_ticket_is_over(file: File) -> None:
+def test_a_dead_writer_keeps_readers_waiting_until_its_ticket_is_over(file: File, clock: Clock) -> None:
     granted(read(file))
     write(file, ticket(200))
     assert 1 <= refused(read(file, "r:two", strict=True), Cause.HELD).wait_ms <= 2001, "not for the readers' ttl"
-    file.sql("UPDATE tickets SET expires_ms = ?", _now_ms() + 200)
+    file.sql("UPDATE tickets SET expires_ms = ?", clock.ms + 200)
     assert refused(read(file, "r:two", shown=reader(300), strict=True), Cause.HELD).wait_ms <= 201
     file.sql("UPDATE tickets SET expires_ms = 5")
     granted(read(file, "r:two", strict=True))

@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 
 from .tools import get
 
-pytestmark = [pytest.mark.live, pytest.mark.one_kind, pytest.mark.real_time(0.3)]
+pytestmark = [pytest.mark.live, pytest.mark.one_kind, pytest.mark.real_time]
 
 Connect = Callable[..., quorumlock.Locker]
 Make = Callable[..., Servers]

@@ -37,9 +37,9 @@ def test_nothing_is_logged_unless_it_is_asked_for(
 def test_routine_is_not_seen_in_a_normal_log(locks: quorumlock.Locker, caplog: pytest.LogCaptureFixture) -> None:
     log_events(locks)
     with caplog.at_level(logging.INFO), locks.lock("a"), pytest.raises(quorumlock.AcquireTimeout):
-        locks.lock("a").acquire(timeout=0.01)
+        locks.lock("a").acquire(timeout=0.3)
     assert [level for level, _ in said(caplog)] == ["INFO"]
-    assert "'a' was not acquired (timeout) after 0.0" in said(caplog)[0][1]
+    assert "'a' was not acquired (timeout) after " in said(caplog)[0][1]
 
 
 def test_a_story_is_told_in_words(locks: quorumlock.Locker, caplog: pytest.LogCaptureFixture) -> None:
@@ -48,7 +48,7 @@ def test_a_story_is_told_in_words(locks: quorumlock.Locker, caplog: pytest.LogCa
     with caplog.at_level(logging.DEBUG):
         lease = locks.lock("or\u202eders").acquire()
         with pytest.raises(quorumlock.AcquireTimeout):
-            locks.lock("or\u202eders").acquire(timeout=0.01)
+            locks.lock("or\u202eders").acquire(timeout=0.3)
         lease.extend(20)
         locks.engine.force_lose("or\u202eders")
         lease.release()

@@ -23,6 +23,7 @@ def locks() -> Iterator[quorumlock.Locker]:
         yield locker
 
 
+@pytest.mark.real_time(0.3)
 @case
 async def test_one_that_raises_at_everything_changes_nothing(stage: Stage) -> None:
     holders, locks = await stage.connect(), await stage.connect()
@@ -34,7 +35,7 @@ async def test_one_that_raises_at_everything_changes_nothing(stage: Stage) -> No
 
     locks.subscribe(raises)
     holder = await held(holders.lock("a", ttl=1))
-    waiter = asyncio.create_task(locks.lock("a", ttl=0.6).acquire(timeout=20))
+    waiter = asyncio.create_task(locks.lock("a", ttl=1).acquire(timeout=20))
     assert await stage.until(lambda: Waiting in heard)
     await holder.release()
     lease = await waiter
@@ -72,10 +73,12 @@ def test_one_that_uses_the_locker_gets_what_it_asks_for(locks: quorumlock.Locker
                 taken.append(type(event))
             busy.inside = False
 
-    lease = locks.lock("a", ttl=0.5).acquire()
+    assert isinstance(locks.engine, MemoryEngine)
+    lease = locks.lock("a").acquire()
     locks.subscribe(locks_too)
     with pytest.raises(quorumlock.AcquireTimeout):
-        locks.lock("a").acquire(timeout=0.05)
+        locks.lock("a").acquire(timeout=0.3)
+    locks.engine.clock.advance(6)
     assert eventually(lambda: Extended in taken, 10)
     lease.release()
     assert {Waiting, GivenUp, Extended} <= set(taken)
@@ -185,7 +188,7 @@ def test_an_interrupt_in_a_subscriber_leaves_no_lock_behind(locks: quorumlock.Lo
     lease = locks.lock("a").acquire()
     leave = locks.subscribe(interrupted)
     with pytest.raises(KeyboardInterrupt):
-        locks.lock("b" if at is Acquired else "a").acquire(timeout=0.05)
+        locks.lock("b" if at is Acquired else "a").acquire(timeout=0.3)
     leave()
     assert not locks.lock("b").locked()
     assert locks.inspect("a").waiters == ()
@@ -216,7 +219,7 @@ async def test_all_events_of_a_lease_have_its_name(stage: Stage) -> None:
     locks = await stage.connect()
     names: list[tuple[str, str]] = []
     locks.subscribe(lambda event: names.append((type(event).__name__, getattr(event, "name", ""))))
-    for lock in (locks.semaphore("permits", 2, ttl=1), locks.multi(["x", "y"], ttl=1)):
+    for lock in (locks.semaphore("permits", 2, keep=False), locks.multi(["x", "y"], keep=False)):
         lease = await held(lock)
         await lease.extend()
         await lease.release()

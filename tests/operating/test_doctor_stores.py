@@ -33,6 +33,7 @@ def url_of(database: Database) -> str:
     return database.url.replace("/test?", "/mysql?")
 
 
+@pytest.mark.real_time
 def test_a_server_that_does_not_wait_for_its_disk(database: Database) -> None:
     found = {one["check"]: one["severity"] for one in examined(url_of(database))}
     assert found == {"store": "ok", "latency": "ok", "clock": "ok", "set-up": "warning"}

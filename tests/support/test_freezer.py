@@ -80,7 +80,7 @@ def test_nothing_stays_frozen_behind_a_freezer_that_is_ended(way: list[str], tmp
     """It is frozen all the time, but for a moment."""
     started, ended = tmp_path / "started", tmp_path / "ended"
     command = f"trap 'touch {ended}; exit 0' INT; touch {started}; while :; do sleep 0.01; done"
-    always = ["--every", "0.01", "--least", "5", "--most", "5"]
+    always = ["--every", "0.05", "--least", "5", "--most", "5"]
     with subprocess.Popen([sys.executable, str(FREEZER), *always, *way, "--", "sh", "-c", command]) as freezer:
         assert eventually(started.exists)
         os.kill(freezer.pid, signal.SIGTERM)

@@ -34,14 +34,14 @@ def test_fails():
     assert False
 """
 FAILS_ONCE = """
-@pytest.mark.real_time(0.6)
+@pytest.mark.real_time(0.8)
 def test_fails_during_a_stall():
     if run_of("once") == 1:
         wait_for_a_stall()
         assert False, "it was too slow"
 """
 KEEPS_FAILING = """
-@pytest.mark.real_time(0.6)
+@pytest.mark.real_time(0.8)
 def test_fails_for_good():
     if run_of("good") == 1:
         wait_for_a_stall()
@@ -109,7 +109,7 @@ def test_a_failure_without_a_stall_is_a_failure_at_once(tmp_path: Path) -> None:
 
 def test_a_failure_during_a_stall_is_judged_again(tmp_path: Path) -> None:
     run = Run(tmp_path, FAILS_ONCE)
-    run.stall(1.0)
+    run.stall(1.2)
     code, output = run.end()
     assert code == 0, output
     assert run.runs("once") == 2
@@ -120,7 +120,7 @@ def test_a_failure_during_a_stall_is_judged_again(tmp_path: Path) -> None:
 
 def test_a_test_that_fails_again_without_a_stall_has_failed(tmp_path: Path) -> None:
     run = Run(tmp_path, KEEPS_FAILING)
-    run.stall(1.0)
+    run.stall(1.2)
     code, output = run.end()
     assert code == 1, output
     assert run.runs("good") == 2
@@ -129,7 +129,7 @@ def test_a_test_that_fails_again_without_a_stall_has_failed(tmp_path: Path) -> N
 
 def test_a_test_in_which_no_time_counts_is_not_repeated(tmp_path: Path) -> None:
     run = Run(tmp_path, COUNTS)
-    run.stall(1.0)
+    run.stall(1.2)
     code, output = run.end()
     assert code == 1, output
     assert run.runs("plain") == 1

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import alive
 from tests.support.stalls import StallMeter, longest_wait
 from tests.support.waiting import eventually
 
@@ -82,4 +83,4 @@ def test_the_meter_ends_with_the_process_that_it_watches(tmp_path: Path) -> None
     )
     result = subprocess.run([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, check=True)
     pid = int(result.stdout)
-    assert eventually(lambda: not Path(f"/proc/{pid}").exists() or "(Z" in Path(f"/proc/{pid}/stat").read_text())
+    assert eventually(lambda: not alive(pid))
