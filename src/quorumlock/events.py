@@ -320,6 +320,13 @@ class Bus:
                 break
         return taken
 
+    def forget(self) -> None:
+        """In a forked child: what is being told is told in the parent, by threads that are not here."""
+        self._mutex = threading.RLock()
+        self._reports.clear()
+        self._telling.clear()
+        self._announcing.clear()
+
     # Whoever closes a Locker waits for what others are just telling.
 
     def begin(self) -> object:

@@ -23,7 +23,7 @@ from quorumlock.core.owed import (
 )
 from quorumlock.core.redlock import Refusal, acquire, release
 from quorumlock.core.requests import Release
-from quorumlock.core.votes import Answer, Tally
+from quorumlock.core.votes import GRANTED, Answer, Cause, Tally
 from quorumlock.errors import EngineError
 
 from .driver import (
@@ -305,3 +305,32 @@ def test_a_slow_node_is_not_certain_to_be_owed_anything() -> None:
     client.release(votes(LOST_LINE, DONE, DONE))
     client.release(everyone(SILENT))
     assert [debt.certain for debt in client.owed.all() if isinstance(debt, Debt)] == [False, True, True]
+
+
+@pytest.mark.parametrize("answered", [0, 2 * ANSWERED_MOST])
+def test_a_release_that_is_added_in_the_middle_is_owed_like_others(
+    answered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a signal handler, or by the collector, which ends an abandoned attempt: at any step of a look."""
+    nodes = Debt.nodes
+    for strike in range(6):
+        client = Client()
+        for _ in range(3):
+            client.release(votes(DONE, SILENT, SILENT))
+        looks = 0
+
+        def added(debt: Debt, client: Client = client, strike: int = strike) -> list[int]:
+            nonlocal looks
+            looks += 1
+            if looks == strike:
+                for _ in range(1 + answered):
+                    tally = Tally(("a", "b", "c"), 2, any_answer=True)
+                    tally.cast(0, Answer(GRANTED, Cause.AGREED))
+                    client.owed.add(Debt([MINE] * 3, tally, TTL, Route(), client.world.now))
+            return nodes(debt)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Debt, "nodes", added)
+            client.sleep()
+        assert len(client.owed.all()) == 3 + (1 + answered if looks >= strike > 0 else 0)
+        assert client.owed.wake_at < NEVER

@@ -12,6 +12,7 @@ import pytest
 import quorumlock
 from quorumlock import NoQuorum
 from quorumlock.lab.servers import Server, Servers
+from quorumlock.runners.cable import Cable
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually, eventually_async
 
@@ -368,3 +369,22 @@ def test_closing_a_locker_closes_its_connections(servers: Servers, connect: Conn
         assert eventually(lambda server=server, ids=ids: not client_ids(server) - ids)  # type: ignore[misc]
     with pytest.raises(quorumlock.ConfigurationError, match="closed"):
         locks.lock("a", ttl=1).try_acquire()
+
+
+def test_connections_that_are_being_read_when_a_locker_is_closed_are_closed(
+    servers: Servers, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keeper's thread looks for late answers; it has taken the connections out meanwhile."""
+    before = [client_ids(server) for server in servers.servers[:3]]
+    locks = warmed(connect(servers.urls[:3]))
+    read_late = Cable.read_late
+
+    def meanwhile(cable: Cable) -> None:
+        read_late(cable)
+        locks.close()
+
+    monkeypatch.setattr(Cable, "unread", True)
+    monkeypatch.setattr(Cable, "read_late", meanwhile)
+    locks._keeper._read_late()
+    for server, ids in zip(servers.servers, before, strict=False):
+        assert eventually(lambda server=server, ids=ids: not client_ids(server) - ids)  # type: ignore[misc]

@@ -14,7 +14,7 @@ import pytest
 
 import quorumlock
 from quorumlock import NoQuorum
-from quorumlock.events import Event, Released, ReleaseRepeated
+from quorumlock.events import Event, NodeDown, NodeUp, Released, ReleaseRepeated
 from quorumlock.lab.servers import Server, Servers
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
@@ -279,6 +279,33 @@ def test_close_tells_what_was_never_confirmed(client: Client, proxies: list[Prox
     client.do(lease.release())
     client.close()
     assert client.heard(ReleaseRepeated) == [ReleaseRepeated("a", lease.fence, False)]
+
+
+def test_close_tells_what_was_answered_late(client: Client, proxies: list[Proxy], nodes: list[Server]) -> None:
+    lease = held(client, client.locks.lock("a", ttl=TTL))
+    assert eventually(lambda: all(exists(node, "a") for node in nodes))
+    for node in nodes:
+        node.pause()
+    client.do(lease.release())
+    assert not client.heard(Released)[-1].confirmed
+    for node in nodes:
+        node.resume()
+    assert eventually(lambda: not lock_keys(nodes))
+    client.close()
+    assert client.heard(ReleaseRepeated) == [ReleaseRepeated("a", lease.fence, True)]
+
+
+def test_a_node_that_is_found_back_is_told_of_although_nobody_uses_the_locker(
+    client: Client, proxies: list[Proxy], nodes: list[Server]
+) -> None:
+    nodes[2].pause()
+    held(client, client.locks.lock("a", ttl=TTL), release=True)
+    keeper = client.locks._keeper
+    desks = [keeper] if hasattr(keeper, "owed") else list(keeper._desks.values())
+    assert eventually(lambda: any(debt.tries > 2 for desk in desks for debt in desk.owed.all()))
+    assert client.heard(NodeDown)
+    nodes[2].resume()
+    assert eventually(lambda: client.heard(NodeUp), SOON)
 
 
 def test_the_end_of_the_ttl_is_told(client: Client, proxies: list[Proxy]) -> None:

@@ -8,16 +8,22 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import quorumlock
 from quorumlock import keeping
+from quorumlock.aio.keeper import LoopDesk
+from quorumlock.core.effects import Route
+from quorumlock.core.owed import Debt, Owed
+from quorumlock.core.requests import Release
 from quorumlock.core.room import Room
+from quorumlock.core.votes import GRANTED, Answer, Cause, Tally, unknown
 from quorumlock.engines.memory import MemoryEngine
 from quorumlock.events import Event, Extended, Lost, NodeDown
-from tests.support.waiting import eventually, forever
+from tests.support.processes import in_child
+from tests.support.waiting import eventually, eventually_async, forever
 
 
 @pytest.fixture
@@ -283,5 +289,140 @@ def test_asyncio_does_not_wait_for_an_on_lost_that_hangs(monkeypatch: pytest.Mon
         locks.engine.clock.advance(100)
         await asyncio.wait_for(lease.lost.wait(), 10)
         await asyncio.wait_for(locks.aclose(), 10)
+
+    asyncio.run(play())
+
+
+def our_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("quorumlock")}
+
+
+@pytest.mark.parametrize("another_is_held", [False, True])
+def test_no_thread_is_left(another_is_held: bool) -> None:
+    before = our_threads()
+    called: list[str] = []
+    for times in range(3):
+        locks = quorumlock.connect("memory://")
+        locks.subscribe(lambda event: None)
+        other = locks.lock("b", ttl=30, keep=False).acquire() if another_is_held else None
+        lease = locks.lock("a", ttl=2, keep=False, on_lost=lambda lost: called.append(lost.name)).acquire()
+        expire(locks)
+        assert eventually(lambda times=times: len(called) > times, 10)  # type: ignore[misc]
+        locks.close()
+        assert not lease.held
+        if other is not None:
+            assert our_threads() - before, "its end is still to be announced"
+            expire(locks)
+            assert eventually(other.lost.is_set, 10)
+    assert eventually(lambda: our_threads() <= before, 10), our_threads() - before
+
+
+def test_closing_that_is_interrupted_closes_all_the_same(
+    locks: quorumlock.Locker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    heard: list[Event] = []
+    locks.subscribe(heard.append)
+    locks._bus.report(NodeDown("a", "silent"))
+    monkeypatch.setattr(type(locks._keeper), "settle_owed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        locks.close()
+    assert heard == [NodeDown("a", "silent")]
+    with pytest.raises(quorumlock.ConfigurationError, match="closed"):
+        locks.lock("a").try_acquire()
+
+
+def test_closing_that_is_cancelled_closes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LoopDesk, "_settle_owed", lambda _: forever())
+
+    async def play() -> None:
+        locks = quorumlock.connect_async("memory://")
+        await (await locks.lock("a").acquire()).release()
+        closing = asyncio.create_task(locks.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        with pytest.raises(quorumlock.ConfigurationError, match="closed"):
+            await locks.lock("a").try_acquire()
+
+    asyncio.run(play())
+
+
+def test_a_child_does_not_wait_for_what_is_being_told_in_its_parent(locks: quorumlock.Locker) -> None:
+    marks: list[object] = []
+    thread = threading.Thread(target=lambda: marks.append(locks._bus.begin()))
+    thread.start()
+    thread.join()
+    locks._bus.report(NodeDown("a", "silent"))
+    heard: list[Event] = []
+    locks.subscribe(heard.append)
+
+    def in_the_child() -> None:
+        locks.close()
+        assert not heard, "its parent tells of it"
+        assert not locks._bus.begun_elsewhere()
+
+    in_child(in_the_child)
+    locks._bus.end(marks[0])
+
+
+# Releases that are owed. What sends them again ends with the Locker.
+
+
+def debt(locks: quorumlock.Locker | quorumlock.AsyncLocker, *, certain: bool) -> Debt:
+    """A release that two of three nodes have answered; or that none has."""
+    tally = Tally(("a", "b", "c"), 2, any_answer=True)
+    for node in range(3 if certain else 2):
+        tally.cast(node, unknown(Cause.SILENT) if certain else Answer(GRANTED, Cause.AGREED))
+    owed = Debt([Release("a", "mine")] * 3, tally, 30.0, Route(), locks._fleet.clock())
+    assert owed.certain is certain
+    return owed
+
+
+def test_a_release_that_failed_is_sent_again_also_behind_one_that_is_only_slow(locks: quorumlock.Locker) -> None:
+    """A client that never held a lock has no keeper's thread yet."""
+    locks._keeper.owe(debt(locks, certain=False))
+    assert locks._keeper._thread is None
+    assert isinstance(locks.engine, MemoryEngine)
+    locks.engine.clock._ahead += 1  # unlike advance() it wakes nobody
+    failed = debt(locks, certain=True)
+    locks._keeper.owe(failed)
+    assert eventually(lambda: failed.tries, 10)
+
+
+def test_asyncio_sends_nothing_again_once_it_is_closed() -> None:
+    async def play() -> None:
+        locks = quorumlock.connect_async("memory://")
+        lease = await locks.lock("a", ttl=2).acquire()
+        locks._keeper.owe(debt(locks, certain=True))
+        await locks.aclose()
+        locks._keeper.owe(debt(locks, certain=True))
+        with pytest.raises(quorumlock.ConfigurationError, match="closed"):
+            await lease.release()
+        assert [desk for desk in locks._keeper._desks.values() if desk.owed or desk._repeating] == []
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(play())
+
+
+def test_asyncio_renews_whatever_becomes_of_what_is_owed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Owed) -> list[Callable[[], object]]:
+        raise RuntimeError("deque mutated during iteration")
+
+    async def play() -> None:
+        async with quorumlock.connect_async("memory://") as locks:
+            heard: list[type[Event]] = []
+            locks.subscribe(lambda event: heard.append(type(event)))
+            lease = await locks.lock("a").acquire()
+            locks._keeper.owe(debt(locks, certain=True))
+            with monkeypatch.context() as broken:
+                broken.setattr(Owed, "sweep", fail)
+                locks.engine.clock.advance(6)
+                assert await eventually_async(lambda: Extended in heard)
+            lease.check()
+            await lease.release()
 
     asyncio.run(play())

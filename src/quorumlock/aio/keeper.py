@@ -25,10 +25,12 @@ LONGEST_NAP = 1.0
 class AsyncKeeper(KeeperBase):
     """Renews leases, each in the event loop that acquired it."""
 
-    def __init__(self, fleet: Fleet, run: Callable[[Any], Awaitable[Any]]) -> None:
+    def __init__(self, fleet: Fleet, run: Callable[[Any], Awaitable[Any]], bus: Bus) -> None:
         super().__init__(fleet)
         self._run = run
+        self._bus = bus
         self._desks: dict[asyncio.AbstractEventLoop, LoopDesk] = {}
+        self._closed = False
         self.callbacks: set[asyncio.Task[Any]] = set()
         """Tasks of `on_lost`, which nobody else holds."""
 
@@ -39,7 +41,7 @@ class AsyncKeeper(KeeperBase):
 
     def owe(self, debt: Debt) -> None:
         loop = asyncio._get_running_loop()
-        if loop is not None:  # else nothing can be sent any more
+        if loop is not None and not self._closed:  # else nothing can be sent any more
             self._desk(loop).owe(debt)
 
     def _desk(self, loop: asyncio.AbstractEventLoop) -> LoopDesk:
@@ -62,15 +64,18 @@ class AsyncKeeper(KeeperBase):
             desk.roster.forget()
             desk.owed.end()
         self._desks = {}
+        self._bus.forget()
 
     async def stop(self) -> None:
-        """Ends renewal in the running loop."""
-        desk = self._desks.pop(asyncio.get_running_loop(), None)
+        """Ends renewal in the running loop. Nothing is sent again any more."""
+        self._closed = True
+        desk = self._desks.get(asyncio.get_running_loop())
         if desk is not None:
             await desk.close()
 
-    async def join(self, bus: Bus) -> None:
+    async def join(self) -> None:
         """Waits until what happened before has been delivered, and `on_lost` has ended; at most `TOLD_WITHIN`."""
+        bus = self._bus
         loop = asyncio.get_running_loop()
         due = loop.time() + keeping.TOLD_WITHIN
         marks = bus.begun_elsewhere()
@@ -143,8 +148,7 @@ class LoopDesk:
 
     def look(self) -> None:
         """Is anything due?"""
-        if self._repeat_at() <= self._fleet.clock():
-            self._repeat_if_due()
+        self._repeat_if_due()
         if self._task is not None:
             return
         if self._fleet.clock() < self.roster.wake_at:
@@ -181,17 +185,16 @@ class LoopDesk:
         return NEVER if self.closing or self._repeating is not None else self.owed.wake_at
 
     def _repeat_if_due(self) -> None:
-        for tell in self.owed.sweep():
-            tell()
-        if self.owed.wake_at > self._fleet.clock():
+        if self._repeat_at() > self._fleet.clock():
             return
         try:
-            self._repeating = Context().run(self.loop.create_task, self._repeat())
-        except Exception as error:  # a task factory of the user's
+            self._tell_outcomes(self.owed.sweep())
+            if self.owed.wake_at <= self._fleet.clock():
+                self._repeating = Context().run(self.loop.create_task, self._repeat())
+                self._repeating.add_done_callback(self._repeated)
+        except Exception as error:  # of a task factory of the user's, say: leases are renewed all the same
             self.owed.postpone_all()
             KeeperBase._complain_of_release(error)
-        else:
-            self._repeating.add_done_callback(self._repeated)
 
     async def _repeat(self) -> None:
         try:
@@ -201,24 +204,29 @@ class LoopDesk:
 
     def _repeated(self, _: asyncio.Task[None]) -> None:
         self._repeating = None
-        for tell in self.owed.sweep():
-            tell()
-        if self._task is None:
-            self.set_timer()
+        try:
+            self._tell_outcomes(self.owed.sweep())
+        finally:
+            if self._task is None:
+                self.set_timer()
+
+    def _tell_outcomes(self, outcomes: list[Callable[[], object]]) -> None:
+        """Each for itself: an interrupt in a subscriber must not end renewal."""
+        for tell in outcomes:
+            self.loop.call_soon(tell, context=Context())
 
     async def _settle_owed(self) -> None:
         """Before connections are closed: what is owed is sent once more, and then it is forgotten."""
         if self._repeating is not None:
             await asyncio.wait([self._repeating], timeout=LONGEST_NAP)
         try:
-            self.owed.sweep()
+            self._tell_outcomes(self.owed.sweep())
             if self.owed:
                 await self._run(last_attempt(self._fleet, self.owed))
         except Exception as error:
             KeeperBase._complain_of_release(error)
         finally:
-            for tell in self.owed.end():
-                tell()
+            self._tell_outcomes(self.owed.end())
 
     async def close(self) -> None:
         """Renews nothing any more; goes on until the last lease has ended."""

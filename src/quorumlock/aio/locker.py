@@ -41,7 +41,7 @@ class AsyncLocker(LockerBase):
         self._runner: AioRunner = AioRunner(engine, settings.node_timeout, self._bus)
         self._run = self._runner.run
         self._keeper: AsyncKeeper
-        self._employ(AsyncKeeper(self._fleet, self._run))
+        self._employ(AsyncKeeper(self._fleet, self._run, self._bus))
 
     def lock(
         self,
@@ -285,9 +285,13 @@ class AsyncLocker(LockerBase):
         What happened before is delivered to subscribers before this returns, and `on_lost` has returned; those that
         take longer than 2 s are not waited for. Releases that nodes have not answered are sent to them once more.
         """
-        await self._keeper.stop()
-        await self._runner.close()
-        await self._keeper.join(self._bus)
+        try:  # a cancellation must not leave it open
+            await self._keeper.stop()
+        finally:
+            try:
+                await self._runner.close()
+            finally:
+                await self._keeper.join()
 
     async def __aenter__(self) -> AsyncLocker:
         return self

@@ -161,43 +161,53 @@ class Owed:
 
     def _forget_answered(self) -> None:
         """Makes room, so rarely that it costs each release next to nothing."""
-        self._debts = deque(debt for debt in self._debts if debt.on_outcome or debt.nodes())
+        self._keep(lambda debt: bool(debt.on_outcome or debt.nodes()))
         while len(self._debts) >= OWED_MOST:
             debt = self._debts.popleft()
             if debt.on_outcome:
                 self._forgotten.append(debt)
         self._full = min(OWED_MOST, max(ANSWERED_MOST, 2 * len(self._debts)))
 
+    def _keep(self, wanted: Callable[[Debt], bool]) -> None:
+        """Drops the others, one at a time: a signal handler, or the collector, may add one in between."""
+        for _ in range(len(self._debts)):
+            try:
+                debt = self._debts.popleft()
+            except IndexError:
+                return  # that dropped what was answered
+            if wanted(debt):
+                self._debts.append(debt)
+
     def sweep(self) -> list[Callable[[], object]]:
         """Forgets what is not owed any more; gives what is to be called, since an outcome is known."""
         now = self._clock()
         told: list[Callable[[], object]] = []
-        with self._mutex:
-            for debt in self._forgotten:
+
+        def wanted(debt: Debt) -> bool:
+            over = now >= debt.until or not debt.nodes()
+            if over or debt.tally.won:
                 debt.tell(now, told)
-            self._forgotten.clear()
-            kept: deque[Debt] = deque()
-            for debt in self._debts:
-                over = now >= debt.until or not debt.nodes()
-                if over or debt.tally.won:
-                    debt.tell(now, told)
-                if not over:
-                    kept.append(debt)
-            self._debts = kept
+            return not over
+
+        with self._mutex:
+            while self._forgotten:
+                self._forgotten.popleft().tell(now, told)
+            self._keep(wanted)
             self._set_alarm()
         return told
 
     def _set_alarm(self) -> None:
-        self.wake_at = min((min(debt.again_at, debt.until) for debt in self._debts), default=NEVER)
+        self.wake_at = NEVER  # first: one that is added in between brings it forward
+        due_at = min((min(debt.again_at, debt.until) for debt in self._debts.copy()), default=NEVER)
+        self.wake_at = min(self.wake_at, due_at)
 
     def end(self) -> list[Callable[[], object]]:
         """Forgets everything: what is owed then ends by its ttl."""
         told = self.sweep()
         now = self._clock()
         with self._mutex:
-            for debt in self._debts:
-                debt.tell(now, told)
-            self._debts.clear()
+            while self._debts:
+                self._debts.popleft().tell(now, told)
             self.wake_at = NEVER
         return told
 
@@ -205,7 +215,7 @@ class Owed:
         """What is to be sent again now."""
         now = self._clock()
         with self._mutex:
-            return [debt for debt in self._debts if debt.again_at <= now < debt.until]
+            return [debt for debt in self._debts.copy() if debt.again_at <= now < debt.until]
 
     def all(self) -> list[Debt]:
         with self._mutex:

@@ -156,10 +156,14 @@ class Cable:
 
     def read_late(self) -> None:
         """Reads what has come when no round was waiting, and drops connections that have ended or stay silent."""
-        now = self._clock()
-        if self._opened:
-            self._attach(None, now)
-        self._refresh(now)
+        try:
+            now = self._clock()
+            if self._opened:
+                self._attach(None, now)
+            self._refresh(now)
+        except BaseException:
+            self._drop_fragile()
+            raise
 
     def perform(self, round_: Round) -> None:
         """Asks, and waits until the tally is decided or time is up."""
@@ -179,15 +183,19 @@ class Cable:
                 self._wait(round_, due)
         except BaseException:
             tally.close()
-            for strand in self._strands:
-                if strand is not None and strand.fragile:
-                    self._drop(strand, Cause.DISCONNECTED, "interrupted")
+            self._drop_fragile()
             raise
         if tally.decided:
             tally.close()
             return
         for node in give_up(round_):
             self._watch.failed(node, Cause.SILENT.value)
+
+    def _drop_fragile(self) -> None:
+        """After an interrupt."""
+        for strand in self._strands:
+            if strand is not None and strand.fragile:
+                self._drop(strand, Cause.DISCONNECTED, "interrupted")
 
     def _begin(self, round_: Round, now: float) -> float:
         """Chooses whom to ask, and asks; gives the time until which to wait."""

@@ -52,7 +52,7 @@ class CableRunner(ThreadRunner):
                 try:
                     cable.read_late()
                 finally:
-                    self._free.append(cable)
+                    self._give_back(cable)
 
     def perform(self, round_: Round) -> None:
         route = round_.route
@@ -65,10 +65,13 @@ class CableRunner(ThreadRunner):
         finally:
             # Also of a round that was interrupted, or timed out: what it asked may still be executed.
             route.taken = cable if cable.owes else None
-            if self._closed:
-                cable.close()
-            else:
-                self._free.append(cable)
+            self._give_back(cable)
+
+    def _give_back(self, cable: Cable) -> None:
+        if self._closed:
+            cable.close()
+        else:
+            self._free.append(cable)
 
     def _wait(self, effect: Wait) -> None:
         self._bus.catch_up()

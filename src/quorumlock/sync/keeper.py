@@ -54,24 +54,28 @@ class Keeper(KeeperBase):
             self.wake()
 
     def wake(self) -> None:
-        if self._thread is None or not self._thread.is_alive():
+        if not self._running():
             with self._starting:
                 self._thread = self._started()
         self._bell.put(None)
 
+    def _running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
     def owe(self, debt: Debt) -> None:
         """Remembers a release that not every node has answered; wakes the thread if it would sleep too long."""
-        if self.owed.add(debt):
-            if debt.certain:
-                self.wake()
-            else:
-                self._bell.put(None)  # it looks at it, if it runs; it is not started for a node that is only slow
+        sooner = self.owed.add(debt)
+        if debt.certain and not self.closing and not self._running():
+            self.wake()
+        elif sooner:
+            self._bell.put(None)  # it looks at it, if it runs; it is not started for a node that is only slow
 
     def charges(self) -> list[Hold]:
         return self.roster.charges()  # type: ignore[return-value]
 
     def forget(self) -> None:
         self.roster.forget()
+        self._bus.forget()
         self._begin()
 
     def call(self, callback: Callable[[], object]) -> None:
@@ -113,7 +117,7 @@ class Keeper(KeeperBase):
             thread.join(LONGEST_NAP)
         try:
             self._read_late()
-            owed.sweep()
+            self._tell_outcomes(owed.sweep())
             if owed:
                 self._run(last_attempt(self._fleet, owed))
         except Exception as error:
@@ -135,10 +139,13 @@ class Keeper(KeeperBase):
             if not self.roster.charges():
                 thread.join(LONGEST_NAP)
         told = self._bus.wait_until_told(due)  # by threads that have noticed a loss, and are just telling of it
-        for event in self._bus.take_reports():
-            self._messenger.tell(self._bus.deliver, event)
-        for messenger in (self._messenger, self._caller):
+        self._tell_reports()
+        messengers = (self._messenger, self._caller)
+        for messenger in messengers:
             told = messenger.flush(due) and told
+        if not self.roster.charges():  # else the thread ends them, behind what it still has to announce
+            for messenger in messengers:
+                messenger.end()
         if not told:
             logger.warning("subscribers, or on_lost, have taken %g s, and are not waited for", keeping.TOLD_WITHIN)
 
@@ -148,6 +155,7 @@ class Keeper(KeeperBase):
         try:
             while self._sleep():
                 self._repeat_if_due()
+                self._tell_reports()
                 if self.roster.wake_at > self._fleet.clock():
                     continue
                 self.roster.rise()
@@ -188,7 +196,8 @@ class Keeper(KeeperBase):
     # is there only while one is due.
 
     def _repeat_at(self) -> float:
-        if self.closing or (self._repeater is not None and self._repeater.is_alive()):
+        repeater = self._repeater
+        if self.closing or (repeater is not None and repeater.is_alive()):
             return NEVER
         return self.owed.wake_at
 
@@ -216,8 +225,14 @@ class Keeper(KeeperBase):
                 self._complain_of_release(error)
         finally:
             self._repeater = None
+            self._tell_reports()
             self._tell_outcomes(self.owed.sweep())
             self._bell.put(None)
+
+    def _tell_reports(self) -> None:
+        """Nodes that were found silent, or back, while releases were sent again."""
+        for event in self._bus.take_reports():
+            self._messenger.tell(self._bus.deliver, event)
 
     def _tell_outcomes(self, outcomes: list[Callable[[], object]]) -> None:
         for tell in outcomes:

@@ -296,9 +296,13 @@ class Locker(LockerBase):
         take longer than 2 s are not waited for. Releases that nodes have not answered are sent to them once more.
         """
         self._keeper.stop()
-        self._keeper.settle_owed()
-        self._runner.close()
-        self._keeper.join()
+        try:  # an interrupt must not leave it open
+            self._keeper.settle_owed()
+        finally:
+            try:
+                self._runner.close()
+            finally:
+                self._keeper.join()
 
     def __enter__(self) -> Locker:
         return self

@@ -56,7 +56,7 @@ class Messenger:
 
     def end(self) -> None:
         """The thread ends when all jobs have been run."""
-        if self._thread is not None:
+        if self._alive():
             self._queue.put(None)
 
     def flush(self, due: float) -> bool:
@@ -64,7 +64,7 @@ class Messenger:
 
         Where there is no thread to run them, and none can be started, they are run in this one.
         """
-        if threading.current_thread() is self._thread or (self._thread is None and self._queue.empty()):
+        if threading.current_thread() is self._thread or (self._queue.empty() and not self._alive()):
             return True
         done = threading.Event()
         self._queue.put(done.set)
@@ -99,7 +99,7 @@ def _work(queue: SimpleQueue[Job | None], wait: bool = True) -> None:
             return
         if job is not None:
             _run(job)
-        elif wait:
+        elif wait and queue.empty():  # else it was told to end before the last of them
             return
 
 
