@@ -125,7 +125,7 @@ class LeaseBase(Generic[EventT]):
     @property
     def ttl(self) -> float:
         """How long the lease lives without renewal, in seconds."""
-        return self._grant.ttl
+        return self._hold.grant.ttl
 
     @property
     def tally(self) -> Tally:
