@@ -55,6 +55,9 @@ def extend(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:
     request = Extend((kept(grant, ttl),))
     last, tally = grant.heard, Tally(fleet.nodes, fleet.majority, patient=bool(grant.on_probation))
     grant.heard = tally
+    # Nodes do not shorten what they were told before, the last time perhaps by the keeper, a moment ago.
+    longest = max(ttl, grant.ttl) + grant.lock_delay
+    grant.expires_at = max(grant.expires_at, started_at + longest)
     grant.extending = True
     try:
         yield Round(fleet.to_all(request), tally, fleet.timeout(ttl), grant.route)
@@ -172,9 +175,9 @@ def heal(fleet: Fleet, grants: Sequence[Grant], extensions: Sequence[Extension],
         if grant.over and any(i in mine for mine in forgotten):
             release = Release(grant.name, grant.token)
             requests = [release if i in mine else None for mine in forgotten]
-            started_at = fleet.clock()
+            started_at, longest = fleet.clock(), grant.ttl + grant.lock_delay
             heard = yield from _ask_some(fleet, requests, grants, route)
-            remember(fleet, requests, heard, grant.ttl, route, started_at)
+            remember(fleet, requests, heard, longest, grant.expires_at, route, started_at)
 
 
 def _hear_the_last(tally: Tally, last: Tally) -> None:
