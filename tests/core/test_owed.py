@@ -233,6 +233,14 @@ def test_a_release_behind_a_healing_is_owed() -> None:
     assert client.owes_for() == pytest.approx(TTL + 5.0)
 
 
+def test_a_repeated_release_notifies_waiters_of_this_process_too() -> None:
+    """They were woken when it was first sent, and found the lock held."""
+    client = Client()
+    client.release(everyone(SILENT), request=MINE._replace(wake=True, locker="here"))
+    client.sleep()
+    assert client.repeat(everyone(DONE)) == [dict.fromkeys(range(3), MINE._replace(wake=True))]
+
+
 def test_an_answer_that_comes_when_nobody_waits_counts() -> None:
     client = Client()
     client.release(everyone(SILENT))

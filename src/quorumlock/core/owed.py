@@ -91,12 +91,16 @@ class Debt:
         return [node for node, request in enumerate(self.asked) if request and _open(self.tally.answers[node])]
 
     def again(self, node: int, now: float) -> Request | None:
-        """What to send to a node."""
+        """What to send to a node.
+
+        It notifies whoever is first in the queue, also a waiter of this process. Such a waiter needed no telling by
+        the nodes when the lease was released: it was woken here. But it may have found the lock held, and waits.
+        """
         request = self.asked[node]
-        if isinstance(request, Release) and request.stay_ms:
-            passed_ms = round((now - self.sent_at) * 1000)
-            return request._replace(stay_ms=max(0, request.stay_ms - passed_ms))
-        return request
+        if not isinstance(request, Release):
+            return request
+        passed_ms = round((now - self.sent_at) * 1000) if request.stay_ms else 0
+        return request._replace(stay_ms=max(0, request.stay_ms - passed_ms), locker="")
 
     def tell(self, now: float, told: list[Callable[[], object]]) -> None:
         """Adds what is to be called, now that the outcome is known; once, and only if somebody wants to know."""
