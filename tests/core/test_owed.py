@@ -233,6 +233,18 @@ def test_a_release_behind_a_healing_is_owed() -> None:
     assert client.owes_for() == pytest.approx(TTL + 5.0)
 
 
+def test_also_if_it_is_interrupted() -> None:
+    client = Client()
+    world = client.world
+    grant = world.grant(ttl=TTL)
+    healing = then(everyone(DONE), lambda: setattr(grant, "over", True))
+    steps = renew(world.fleet, [grant])
+    raised = world.interrupt(steps, [votes(ABSENT, DONE, DONE), healing], KeyboardInterrupt())
+    assert isinstance(raised, KeyboardInterrupt)
+    client.sleep()
+    assert client.repeat(everyone(DONE)) == [{0: MINE}]
+
+
 def test_a_repeated_release_notifies_waiters_of_this_process_too() -> None:
     """They were woken when it was first sent, and found the lock held."""
     client = Client()

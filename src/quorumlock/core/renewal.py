@@ -163,7 +163,9 @@ def heal(fleet: Fleet, grants: Sequence[Grant], extensions: Sequence[Extension],
     requests: list[Request | None] = [
         Heal(tuple(kept(grants[i], grants[i].ttl) for i in mine)) if mine else None for mine in forgotten
     ]
-    tally = yield from _ask_some(fleet, requests, grants, route)
+    tally = _of_some(fleet, requests)
+    timeout = fleet.timeout(min(grant.ttl for grant in grants))
+    yield Round(requests, tally, timeout, route, everyone=True)
     for node, mine in enumerate(forgotten):
         answer = tally.answers[node]
         for place, i in enumerate(mine):
@@ -176,8 +178,11 @@ def heal(fleet: Fleet, grants: Sequence[Grant], extensions: Sequence[Extension],
             release = Release(grant.name, grant.token)
             requests = [release if i in mine else None for mine in forgotten]
             started_at, longest = fleet.clock(), grant.ttl + grant.lock_delay
-            heard = yield from _ask_some(fleet, requests, grants, route)
-            remember(fleet, requests, heard, longest, grant.expires_at, route, started_at)
+            heard = _of_some(fleet, requests)
+            try:
+                yield Round(requests, heard, timeout, route, everyone=True)
+            finally:
+                remember(fleet, requests, heard, longest, grant.expires_at, route, started_at)
 
 
 def _hear_the_last(tally: Tally, last: Tally) -> None:
@@ -193,10 +198,7 @@ def _absent(tally: Tally) -> list[int]:
     return tally.caused(Cause.ABSENT) + tally.caused(Cause.FORGOTTEN)
 
 
-def _ask_some(
-    fleet: Fleet, requests: Sequence[Request | None], grants: Sequence[Grant], route: Route
-) -> Steps[Tally]:
+def _of_some(fleet: Fleet, requests: Sequence[Request | None]) -> Tally:
+    """A tally that waits for all nodes that are asked."""
     asked = sum(request is not None for request in requests)
-    tally = Tally(fleet.nodes, asked, asked=asked, patient=True)
-    yield Round(requests, tally, fleet.timeout(min(grant.ttl for grant in grants)), route, everyone=True)
-    return tally
+    return Tally(fleet.nodes, asked, asked=asked, patient=True)
