@@ -224,7 +224,7 @@ class LockBase:
         if grant.room is not None:
             grant.room.forget(grant)
         request = self._kind.undoing(self._name, grant.token)._replace(wake=True, ticket=grant.ticket)
-        return redlock.release(self._fleet, grant.name, grant.token, grant.ttl, grant.route, request=request)
+        return redlock.release_grant(self._fleet, grant, request)
 
     def _looking(self) -> Steps[Tally]:
         if self._kind.names:

@@ -125,7 +125,7 @@ class LeaseBase(Generic[EventT]):
     @property
     def ttl(self) -> float:
         """How long the lease lives without renewal, in seconds."""
-        return self._grant.ttl
+        return self._hold.grant.ttl
 
     @property
     def tally(self) -> Tally:
@@ -315,10 +315,13 @@ class LeaseBase(Generic[EventT]):
         request = Release(
             grant.name, grant.token, True, grant.ticket, locker, max(0, round(stay * 1000)), grant.names, line
         )
-        route = self._hold.grant.route
         told = self._tell_repeated if self._locker._bus.listening else None
+        kept = self._hold.grant
+        ttl, expires_at = kept.ttl, kept.expires_at
+        for hold in self._further:  # if an extension was interrupted, not all of them were given the same
+            ttl, expires_at = max(ttl, hold.grant.ttl), max(expires_at, hold.grant.expires_at)
         return redlock.release(
-            fleet, grant.name, grant.token, grant.ttl + grant.lock_delay, route, tally, request, told
+            fleet, grant.name, grant.token, ttl + grant.lock_delay, kept.route, tally, request, told, expires_at
         )
 
     def _released(self, tally: Tally) -> None:

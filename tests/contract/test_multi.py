@@ -37,7 +37,11 @@ async def test_all_of_them_are_held(stage: Stage) -> None:
         for locks in (ours, theirs):
             assert await locks.lock(name, ttl=LONG).try_acquire() is None
         assert await theirs.multi([name, "d"], ttl=LONG).try_acquire() is None
+    await lease.extend(LONG + 1)
+    assert lease.ttl == LONG + 1
     await lease.extend()
+    assert lease.ttl == LONG + 1, "the next extension is for the same time"
+    assert lease.remaining() > LONG
     await lease.release()
     for name in "abc":
         await stage.agrees(name, None)

@@ -316,6 +316,30 @@ def test_the_end_of_the_ttl_is_told(client: Client, proxies: list[Proxy]) -> Non
     assert client.heard(ReleaseRepeated) == [ReleaseRepeated("a", lease.fence, False)]
 
 
+EXTENDED: dict[str, tuple[Callable[[Any], Lock], float]] = {
+    "for a shorter time": (lambda locks: locks.lock("a", ttl=TTL, keep=False), 1.0),
+    "all of several, for a longer time": (lambda locks: locks.multi(["a", "b"], ttl=1, keep=False), TTL),
+}
+
+
+@pytest.mark.parametrize("how", EXTENDED)
+def test_a_release_is_owed_for_as_long_as_nodes_keep_the_lock(
+    client: Client, proxies: list[Proxy], nodes: list[Server], how: str
+) -> None:
+    make, ttl = EXTENDED[how]
+    lease = held(client, make(client.locks))
+    client.do(lease.extend(ttl))
+    assert lease.ttl == ttl
+    cut(proxies, refusing=True)
+    client.do(lease.release())
+    time.sleep(1.3)
+    assert all(pttl(node, "a") > SOON * 1000 for node in nodes), "the nodes do not shorten what they were told"
+    for proxy in proxies:
+        proxy.refusing = False
+    assert are_free(nodes)
+    assert eventually(lambda: [event.confirmed for event in client.heard(ReleaseRepeated)] == [True])
+
+
 def test_where_nothing_is_owed_nothing_is_sent_and_no_thread_started(
     client: Client, nodes: list[Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:

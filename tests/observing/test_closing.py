@@ -377,7 +377,8 @@ def debt(locks: quorumlock.Locker | quorumlock.AsyncLocker, *, certain: bool) ->
     tally = Tally(("a", "b", "c"), 2, any_answer=True)
     for node in range(3 if certain else 2):
         tally.cast(node, unknown(Cause.SILENT) if certain else Answer(GRANTED, Cause.AGREED))
-    owed = Debt([Release("a", "mine")] * 3, tally, 30.0, Route(), locks._fleet.clock())
+    now = locks._fleet.clock()
+    owed = Debt([Release("a", "mine")] * 3, tally, 30.0, now + 30.0, Route(), now)
     assert owed.certain is certain
     return owed
 

@@ -10,8 +10,12 @@ import pytest
 
 from quorumlock.core import fleet, redlock
 from quorumlock.core.effects import Sleep, Steps
-from quorumlock.core.owed import NEVER, Owed, repeat
+from quorumlock.core.owed import NEVER, Owed, remember, repeat
 from quorumlock.core.redlock import Grant
+from quorumlock.core.renewal import extend
+from quorumlock.core.requests import Release
+from quorumlock.core.waiting import Wish, obtain
+from quorumlock.retry import Jitter
 from quorumlock.runners.virtual import VirtualNode, VirtualRunner, World
 
 TTL = 8.0
@@ -56,7 +60,7 @@ class Stage:
     def release(self, grant: Grant) -> bool:
         steps = redlock.release(
             self.a.fleet, grant.name, grant.token, grant.ttl, grant.route,
-            on_outcome=lambda confirmed, after: self.told.append((confirmed, after)),
+            on_outcome=lambda confirmed, after: self.told.append((confirmed, after)), expires_at=grant.expires_at,
         )  # fmt: skip
         return self.a.run(steps).won
 
@@ -123,6 +127,33 @@ def test_until_the_ttl_is_over(stage: Stage) -> None:
     assert 5 < passes < 20
     stage.world.advance(10)
     assert stage.passes == passes
+
+
+def test_an_extension_to_a_shorter_ttl_does_not_end_it_earlier(stage: Stage) -> None:
+    """The nodes keep the lock for as long as they were told before."""
+    grant = stage.take(stage.a)
+    assert stage.a.run(extend(stage.a.fleet, grant, 0.5)).valid_until is not None
+    for node in range(3):
+        stage.a.stall(node, 3.0)
+    assert not stage.release(grant)
+    stage.world.advance(2.9)
+    assert None not in stage.holders()
+    stage.free_within(1.7)
+    stage.world.advance(2)
+    assert [confirmed for confirmed, _ in stage.told] == [True]
+
+
+def test_a_repeated_release_notifies_a_waiter_of_the_same_process(stage: Stage) -> None:
+    """To the first one nodes leave that to the process itself, which has done so before the lock was free."""
+    grant, known = stage.take(stage.a), stage.a.fleet
+    waiter = stage.a.spawn(obtain(known, stage.a.room, Wish("x", TTL, None, Jitter(3600), 60)))
+    stage.world.advance(0.5)
+    first = Release("x", grant.token, True, locker=stage.a.room.id)
+    remember(known, known.to_all(first), known.tally(any_answer=True), TTL, 0.0, grant.route, known.clock())
+    stage.world.advance(1)
+    woken = waiter.done
+    waiter.abandon()
+    assert woken
 
 
 def test_the_next_holder_keeps_the_lock(stage: Stage) -> None:

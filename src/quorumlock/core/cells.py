@@ -19,7 +19,7 @@ from __future__ import annotations
 from ..errors import EngineError, NoQuorum, VersionConflict
 from .effects import Round, Route, Sleep, Steps
 from .fleet import Fleet, muster
-from .redlock import Grant, release
+from .redlock import Grant, release_grant
 from .requests import CellEnter, CellGet, CellPut, CellSwap, Release, Request
 from .room import Room
 from .votes import Cause, Tally, Vote
@@ -126,7 +126,7 @@ def _ask(cell: Cell, request: Request, otherwise: str) -> Steps[Tally]:
 def _done(fleet: Fleet, grant: Grant) -> Steps[None]:
     grant.over = True
     request = Release(grant.name, grant.token, True, grant.ticket)
-    tally = yield from release(fleet, grant.name, grant.token, grant.ttl, grant.route, request=request)
+    tally = yield from release_grant(fleet, grant, request)
     if grant.room is not None:
         grant.room.freed(grant, any(answer is not None and answer.place for answer in tally.answers))
 

@@ -21,7 +21,7 @@ from ..errors import LossReason
 from .effects import Round, Route, Steps
 from .fleet import Fleet
 from .owed import remember
-from .redlock import Grant, Kind, release
+from .redlock import Grant, Kind, release_grant
 from .requests import (
     READER,
     Acquire,
@@ -69,7 +69,7 @@ class Read(Kind):
         return Acquire(name, token, ttl_ms, candidate_us, ticket, strict, card, shared=True)
 
     def settle(
-        self, fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, route: Route
+        self, fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, expires_at: float, route: Route
     ) -> Steps[tuple[int, int]]:
         fences, raised = yield from confirm_all(fleet, (name,), token, tally, ttl, route)
         return max(fences), raised
@@ -98,14 +98,14 @@ class AnyOf(Kind):
         return AcquireAny(self.names, name, token, ttl_ms, candidate_us, ticket, strict, card)
 
     def settle(
-        self, fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, route: Route
+        self, fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, expires_at: float, route: Route
     ) -> Steps[tuple[int, int]]:
         assert isinstance(tally, Alike)
         slot = self.names[tally.favourite]
         same = tally.only(tally.favourite)
         fence, raised = same.top, 0
         if same.at_top < fleet.majority:
-            fence, raised = yield from super().settle(fleet, slot, token, same, ttl, route)
+            fence, raised = yield from super().settle(fleet, slot, token, same, ttl, expires_at, route)
         others = {node for node, _ in tally.granted()} - {node for node, _ in same.granted()}
         if fence and others:
             # Nobody has what they gave: a slot that would be missing on these nodes for a ttl. (What comes when it
@@ -115,7 +115,7 @@ class AnyOf(Kind):
             heard = Tally(fleet.nodes, len(others), asked=len(others), any_answer=True)
             started_at = fleet.clock()
             yield Round(requests, heard, fleet.timeout(ttl), route, everyone=True)
-            remember(fleet, requests, heard, ttl, route, started_at)
+            remember(fleet, requests, heard, ttl, expires_at, route, started_at)
         return fence, raised
 
     def describe(self, grant: Grant) -> None:
@@ -172,7 +172,7 @@ class AllOf(Kind):
         return AcquireAll(self.names, token, ttl_ms, candidate_us, ticket, card)
 
     def settle(
-        self, fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, route: Route
+        self, fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, expires_at: float, route: Route
     ) -> Steps[tuple[int, int]]:
         fences, raised = yield from confirm_all(fleet, self.names, token, tally, ttl, route)
         self._fences[token] = fences
@@ -246,7 +246,8 @@ def downgrade(fleet: Fleet, grant: Grant) -> Steps[Grant | LossReason]:
             if len(done) < len(fleet.nodes):
                 said = Tally.said(fleet.nodes)
                 yield Round(requests, said, fleet.timeout(ttl), grant.route, everyone=True)
-                remember(fleet, requests, said, ttl, grant.route, now)
+                longest = ttl + grant.lock_delay
+                remember(fleet, requests, said, longest, grant.expires_at, grant.route, now)
             return Grant(
                 grant.name, token, grant.fence, ttl, until, tally, grant.route, asked_at=started_at,
                 exclusive=False, lock_delay=grant.lock_delay, since=started_at, room=grant.room, kind=Read.word,
@@ -265,4 +266,4 @@ def _release_both(fleet: Fleet, grant: Grant, reader: str) -> Steps[None]:
     """Whatever a node made of it."""
     for token, ticket in ((grant.token, grant.ticket), (reader, "")):
         request = Release(grant.name, token, True, ticket)
-        yield from release(fleet, grant.name, token, grant.ttl, grant.route, request=request)
+        yield from release_grant(fleet, grant, request)

@@ -22,7 +22,7 @@ from typing import Protocol
 from ..errors import LossReason
 from .effects import Sleep, Steps
 from .fleet import Fleet
-from .redlock import Grant, release
+from .redlock import Grant, release_grant
 from .renewal import Extension, pause_before, renew
 from .votes import Tally
 
@@ -239,7 +239,7 @@ def _renew(fleet: Fleet, roster: Roster, charges: list[Charge]) -> Steps[None]:
                 charge.lost(extension.reason)
     for grant in freed:
         # Some node has just renewed what is lost: better to free it than to let it run for a ttl.
-        yield from release(fleet, grant.name, grant.token, grant.ttl, grant.route)
+        yield from release_grant(fleet, grant)
 
 
 def _later(fleet: Fleet, roster: Roster, charge: Charge) -> None:

@@ -8,8 +8,9 @@ Rules:
 
 1. A release is sent again with the same token, on the same route: compare-and-delete touches nobody else's lock,
    and it travels behind the request that it undoes.
-2. It is sent again only to nodes that were asked and have not answered, and for one `ttl` at most: then their locks
-   have ended by themselves.
+2. It is sent again only to nodes that were asked and have not answered, and until the lock has expired on all of
+   them by itself: one `ttl` (and `lock_delay`) after the release, or later, if the lease was extended for longer
+   before. Nodes never shorten a lock: `acquire(ttl=20)`, `extend(1)`, and they keep it for 20 seconds.
 3. A lock that is to stay closed for a while (`stay_ms`) stays closed until the same instant: what has passed since
    the release is subtracted.
 4. In one pass a node that does not answer is asked once, for however many releases: a pass takes one timeout or
@@ -60,6 +61,7 @@ class Debt:
         requests: Sequence[Request | None],
         tally: Tally,
         ttl: float,
+        until: float,
         route: Route,
         now: float,
         on_outcome: Outcome | None = None,
@@ -69,9 +71,11 @@ class Debt:
         self.tally = tally
         """Answers to all attempts are entered here, also late ones."""
         self.ttl = ttl
+        """Bounds how long an attempt waits for a node."""
+        self.until = until
+        """When the lock has expired on every node: then nothing is owed any more."""
         self.route = route
         self.sent_at = now
-        self.until = now + ttl
         self.again_at = now
         self.tries = 0
         self.on_outcome = on_outcome
@@ -87,12 +91,16 @@ class Debt:
         return [node for node, request in enumerate(self.asked) if request and _open(self.tally.answers[node])]
 
     def again(self, node: int, now: float) -> Request | None:
-        """What to send to a node."""
+        """What to send to a node.
+
+        It notifies whoever is first in the queue, also a waiter of this process. Such a waiter needed no telling by
+        the nodes when the lease was released: it was woken here. But it may have found the lock held, and waits.
+        """
         request = self.asked[node]
-        if isinstance(request, Release) and request.stay_ms:
-            passed_ms = round((now - self.sent_at) * 1000)
-            return request._replace(stay_ms=max(0, request.stay_ms - passed_ms))
-        return request
+        if not isinstance(request, Release):
+            return request
+        passed_ms = round((now - self.sent_at) * 1000) if request.stay_ms else 0
+        return request._replace(stay_ms=max(0, request.stay_ms - passed_ms), locker="")
 
     def tell(self, now: float, told: list[Callable[[], object]]) -> None:
         """Adds what is to be called, now that the outcome is known; once, and only if somebody wants to know."""
@@ -240,13 +248,18 @@ def remember(
     requests: Sequence[Request | None],
     tally: Tally,
     ttl: float,
+    expires_at: float,
     route: Route,
     started_at: float,
     on_outcome: Outcome | None = None,
 ) -> None:
-    """Called when a release has been sent, and its round is over: what is still open is owed from now on."""
+    """Called when a release has been sent, and its round is over: what is still open is owed from now on.
+
+    Until one `ttl` after the release, or until `expires_at`, if nodes may keep the lock for longer.
+    """
     if fleet.owe is not None and (tally.missing or tally.against):
-        fleet.owe(Debt(requests, tally, ttl, route, started_at, None if tally.won else on_outcome))
+        until = max(expires_at, started_at + ttl)
+        fleet.owe(Debt(requests, tally, ttl, until, route, started_at, None if tally.won else on_outcome))
 
 
 def repeat(fleet: Fleet, owed: Owed) -> Steps[None]:

@@ -62,6 +62,8 @@ class Grant:
     """Nodes that were healed, and do not count until those that justified it have been heard again."""
     lock_delay: float = 0.0
     """For how long the nodes keep it closed beyond its ttl."""
+    expires_at: float = 0.0
+    """When it expires on nodes, if that may be later than one ttl (and lock_delay) from now: it was extended."""
     since: float = 0.0
     """When the attempt began that won."""
     ticket: str = ""
@@ -143,9 +145,12 @@ class Kind:
         return Acquire(name, token, ttl_ms, candidate_us, ticket, strict, card)
 
     def settle(
-        self, fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, route: Route
+        self, fleet: Fleet, name: str, token: str, tally: Tally, ttl: float, expires_at: float, route: Route
     ) -> Steps[tuple[int, int]]:
-        """The fence that a majority agrees on, and how many nodes had to be raised to it; a fence of 0: none."""
+        """The fence that a majority agrees on, and how many nodes had to be raised to it; a fence of 0: none.
+
+        `expires_at`: when the lock expires on the nodes that have granted it.
+        """
         return (yield from confirm(fleet, name, token, tally, ttl, route))
 
     def describe(self, grant: Grant) -> None:
@@ -200,7 +205,8 @@ def acquire(
         if tally.won:
             fence, raised = tally.top, 0
             if not kind.plain or tally.at_top < fleet.majority:
-                fence, raised = yield from kind.settle(fleet, name, token, tally, ttl, route)
+                expires_at = started_at + ttl + lock_delay
+                fence, raised = yield from kind.settle(fleet, name, token, tally, ttl, expires_at, route)
             until = valid_until(started_at, ttl, fleet.drift)
             if fence and fleet.clock() < until:
                 grant = Grant(
@@ -215,10 +221,10 @@ def acquire(
         else:
             why = ""
     except BaseException:
-        yield from undo(fleet, kind.undoing(name, token), tally, ttl, route)
+        yield from undo(fleet, kind.undoing(name, token), tally, ttl + lock_delay, route)
         raise
     tally.freeze()
-    linger = yield from undo(fleet, kind.undoing(name, token), tally, ttl, route)
+    linger = yield from undo(fleet, kind.undoing(name, token), tally, ttl + lock_delay, route)
     if len(fleet.nodes) - len(tally.caused(Cause.MISFIT)) < fleet.majority:
         refuse_misfits(tally)  # the fleet was changed under us: that is no outage to wait for
     return Refusal(tally, busy=tally.able and not why, linger=linger, why=why)
@@ -272,12 +278,14 @@ def release(
     tally: Tally | None = None,
     request: Release | None = None,
     on_outcome: Outcome | None = None,
+    expires_at: float = 0.0,
 ) -> Steps[Tally]:
     """Deletes the lock wherever it is still ours; returns when a majority has answered.
 
     A node to which the request of `tally`'s round was never sent does not know the token and is left alone.
     Nobody is told of it, unless a `request` is given that says so. Nodes that have not answered are sent it again,
-    in the background (`owed.py`); `on_outcome` is called then if no majority had answered.
+    in the background (`owed.py`); `on_outcome` is called then if no majority had answered. That ends when the lock
+    has expired everywhere: after the `ttl` that nodes were given last (with the `lock_delay`), or at `expires_at`.
     """
     requests: list[Request | None] = fleet.to_all(request or Release(name, token))
     asked = len(requests)
@@ -303,8 +311,14 @@ def release(
             # Said into connections that had just ended: once more, over new ones.
             yield from _say_again(fleet, requests, heard, cut, timeout, route)
     finally:
-        remember(fleet, requests, heard, ttl, route, started_at, on_outcome)
+        remember(fleet, requests, heard, ttl, expires_at, route, started_at, on_outcome)
     return heard
+
+
+def release_grant(fleet: Fleet, grant: Grant, request: Release | None = None) -> Steps[Tally]:
+    """The same for a lock that a majority has granted, whoever counts on it: on all nodes."""
+    ttl = grant.ttl + grant.lock_delay
+    return release(fleet, grant.name, grant.token, ttl, grant.route, request=request, expires_at=grant.expires_at)
 
 
 def _say_again(

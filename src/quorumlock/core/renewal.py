@@ -55,6 +55,9 @@ def extend(fleet: Fleet, grant: Grant, ttl: float) -> Steps[Extension]:
     request = Extend((kept(grant, ttl),))
     last, tally = grant.heard, Tally(fleet.nodes, fleet.majority, patient=bool(grant.on_probation))
     grant.heard = tally
+    # Nodes do not shorten what they were told before, the last time perhaps by the keeper, a moment ago.
+    longest = max(ttl, grant.ttl) + grant.lock_delay
+    grant.expires_at = max(grant.expires_at, started_at + longest)
     grant.extending = True
     try:
         yield Round(fleet.to_all(request), tally, fleet.timeout(ttl), grant.route)
@@ -160,7 +163,9 @@ def heal(fleet: Fleet, grants: Sequence[Grant], extensions: Sequence[Extension],
     requests: list[Request | None] = [
         Heal(tuple(kept(grants[i], grants[i].ttl) for i in mine)) if mine else None for mine in forgotten
     ]
-    tally = yield from _ask_some(fleet, requests, grants, route)
+    tally = _of_some(fleet, requests)
+    timeout = fleet.timeout(min(grant.ttl for grant in grants))
+    yield Round(requests, tally, timeout, route, everyone=True)
     for node, mine in enumerate(forgotten):
         answer = tally.answers[node]
         for place, i in enumerate(mine):
@@ -172,9 +177,12 @@ def heal(fleet: Fleet, grants: Sequence[Grant], extensions: Sequence[Extension],
         if grant.over and any(i in mine for mine in forgotten):
             release = Release(grant.name, grant.token)
             requests = [release if i in mine else None for mine in forgotten]
-            started_at = fleet.clock()
-            heard = yield from _ask_some(fleet, requests, grants, route)
-            remember(fleet, requests, heard, grant.ttl, route, started_at)
+            started_at, longest = fleet.clock(), grant.ttl + grant.lock_delay
+            heard = _of_some(fleet, requests)
+            try:
+                yield Round(requests, heard, timeout, route, everyone=True)
+            finally:
+                remember(fleet, requests, heard, longest, grant.expires_at, route, started_at)
 
 
 def _hear_the_last(tally: Tally, last: Tally) -> None:
@@ -190,10 +198,7 @@ def _absent(tally: Tally) -> list[int]:
     return tally.caused(Cause.ABSENT) + tally.caused(Cause.FORGOTTEN)
 
 
-def _ask_some(
-    fleet: Fleet, requests: Sequence[Request | None], grants: Sequence[Grant], route: Route
-) -> Steps[Tally]:
+def _of_some(fleet: Fleet, requests: Sequence[Request | None]) -> Tally:
+    """A tally that waits for all nodes that are asked."""
     asked = sum(request is not None for request in requests)
-    tally = Tally(fleet.nodes, asked, asked=asked, patient=True)
-    yield Round(requests, tally, fleet.timeout(min(grant.ttl for grant in grants)), route, everyone=True)
-    return tally
+    return Tally(fleet.nodes, asked, asked=asked, patient=True)

@@ -26,7 +26,7 @@ from ..errors import AcquireTimeout, LeaseLost, LockHeld, LossReason, NoQuorum, 
 from ..retry import Retry
 from .effects import Listen, Round, Route, Sleep, Steps, Wait
 from .fleet import Fleet
-from .redlock import ALONE, Grant, Kind, Refusal, acquire, release
+from .redlock import ALONE, Grant, Kind, Refusal, acquire, release_grant
 from .renewal import Extension, extend, pause_before
 from .requests import Ticket
 from .room import Room, Watch
@@ -126,7 +126,7 @@ def obtain(fleet: Fleet, room: Room, wish: Wish) -> Steps[Grant]:
             grant.over = True
             room.forget(grant)
             undoing = wish.kind.undoing(wish.name, grant.token)._replace(wake=True, ticket=grant.ticket)
-            yield from release(fleet, grant.name, grant.token, grant.ttl, grant.route, request=undoing)
+            yield from release_grant(fleet, grant, undoing)
         if watch.queued:
             yield from _withdraw(fleet, wish, watch)
         raise
@@ -322,7 +322,7 @@ def try_acquire(
                 outcome.over = True
                 room.forget(outcome)
                 undoing = kind.undoing(name, outcome.token)._replace(wake=True)
-                yield from release(fleet, name, outcome.token, ttl, outcome.route, request=undoing)
+                yield from release_grant(fleet, outcome, undoing)
                 raise
         return outcome
     if outcome.busy:
@@ -394,5 +394,5 @@ def extend_or_lose(
         grant.valid_until = min(grant.valid_until, fleet.clock())
         if any(extension.tally.granted()):
             # Some node has just renewed what is lost: better to free it than to let it run for a ttl.
-            yield from release(fleet, grant.name, grant.token, ttl, grant.route)
+            yield from release_grant(fleet, grant)
         raise LeaseLost(f"{grant.name!r} is lost ({reason.value}): {extension.tally.describe()}", reason)

@@ -38,8 +38,8 @@ def an_interrupted_acquire_is_not_undone() -> None:
     rewrite(
         redlock.acquire,
         (
-            "except BaseException:\n        yield from undo(fleet, kind.undoing(name, token), tally, ttl, route)\n",
-            "except BaseException:\n",
+            "except BaseException:\n        yield from undo(fleet, kind.undoing(name, token), tally,",
+            "except BaseException:\n        (fleet, kind.undoing(name, token), tally,",
         ),
     )
 
@@ -168,7 +168,7 @@ def a_late_release_is_given_up() -> None:
             "            yield Round(requests, heard, timeout, route, everyone=True)\n            raise",
             "            raise",
         ),
-        ("remember(fleet, requests, heard, ttl, route, started_at, on_outcome)", "pass"),
+        ("remember(fleet, requests, heard, ttl, expires_at, route, started_at, on_outcome)", "pass"),
     )
 
 

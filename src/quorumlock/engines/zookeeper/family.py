@@ -161,7 +161,7 @@ class Family(Leases):
                 if (queue, request.ticket) in session.tickets:
                     yield from self.dequeue(queue, request.ticket)
         for lease in leases:
-            if lease is not None:
+            if lease is not None and not request.stay_ms:
                 lease.ends_at = min(lease.ends_at, boot_time() + UNANSWERED)
         gone = yield from self._end_all(names, leases, request)
         for lease in leases:

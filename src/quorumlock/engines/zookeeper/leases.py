@@ -39,6 +39,11 @@ ABSENT = Answer(REFUSED, Cause.ABSENT)
 CHANGED = Answer(REFUSED, Cause.CHANGED)
 
 UNANSWERED = 1.0
+"""Seconds after which the janitor deletes what was released, if the server has not answered.
+
+Not where a lock is to stay closed after its release: the janitor would open it. Such a release is sent again by
+`core/owed.py`, and if that fails, too, the lease ends when its ttl is over.
+"""
 AT_ONCE = 400_000
 """Bytes in one transaction; a server reads a megabyte."""
 
@@ -260,7 +265,7 @@ class Leases(Gates):
             yield from self.dequeue(name, request.ticket)
         path = (yield from self._path_of(name, token)) if lease is None else lease.path
         look = self.zk.get_children_async if request.wake else None
-        if lease is not None:
+        if lease is not None and not request.stay_ms:
             lease.ends_at = min(lease.ends_at, boot_time() + UNANSWERED)  # then the janitor goes on from here
         if path is None:
             return (yield from self._not_mine(name))
