@@ -201,13 +201,13 @@ def test_a_lost_answer_is_undone_and_not_believed(lines: Lines) -> None:
 def test_a_late_answer_is_not_a_grant(lines: Lines) -> None:
     """Every node grants, and says so too late: the lock is nobody's, and its undoing follows the request."""
     for proxy in lines.proxies:
-        proxy.delay = lines.node_timeout + 0.05
+        proxy.hold_answers()
     with pytest.raises(NoQuorum) as broken:
         lines.locks.lock("a", ttl=TTL).try_acquire()
     assert "did not answer in time" in str(broken.value)
     assert broken.value.may_linger
     for proxy in lines.proxies:
-        proxy.delay = 0.0
+        proxy.let_go()
     nothing_is_left(lines.nodes, locks=lines.locks)
     every_answer_is_its_own_with_threads(lines.locks, lines.nodes)
 

@@ -19,9 +19,9 @@ from tests.support.waiting import eventually, eventually_async, forever
 
 from .tools import Renewals
 
-pytestmark = pytest.mark.real_time(0.2)
-
-TTL = 0.6
+TTL = 10.0
+STEP = 0.4 * TTL
+"""After so long a lease is due; four such steps are more than its ttl."""
 
 
 @pytest.fixture
@@ -30,8 +30,13 @@ def locks() -> Iterator[quorumlock.Locker]:
         yield locks
 
 
-async def outlives_its_ttl(renewals: Renewals, lease: quorumlock.AsyncLease) -> bool:
-    return await eventually_async(lambda: renewals.outlive_a_ttl(lease.name)) and lease.held
+async def outlives_its_ttl(locks: quorumlock.AsyncLocker, renewals: Renewals, lease: quorumlock.AsyncLease) -> bool:
+    """Time passes, and the lease is renewed each time."""
+    for times in range(1, 5):
+        locks.engine.clock.advance(STEP)
+        if not await eventually_async(lambda times=times: renewals.of(lease.name) >= times):  # type: ignore[misc]
+            return False
+    return lease.held
 
 
 def test_a_task_of_the_keeper_that_is_cancelled_before_it_began() -> None:
@@ -54,7 +59,7 @@ def test_a_task_of_the_keeper_that_is_cancelled_before_it_began() -> None:
                 return task
 
             asyncio.get_running_loop().set_task_factory(cancel_new_tasks)  # type: ignore[arg-type]
-            assert await outlives_its_ttl(renewals, lease)
+            assert await outlives_its_ttl(locks, renewals, lease)
             assert cancelled == 2
             await lease.release()
 
@@ -77,7 +82,7 @@ def test_a_task_factory_that_refuses_is_asked_again(caplog: pytest.LogCaptureFix
                 return asyncio.Task(coro, loop=loop)
 
             asyncio.get_running_loop().set_task_factory(refuse)  # type: ignore[arg-type]
-            assert await outlives_its_ttl(renewals, lease)
+            assert await outlives_its_ttl(locks, renewals, lease)
             assert refused == 2
             await lease.release()
 
@@ -93,7 +98,7 @@ def test_tasks_that_begin_at_once() -> None:
             await (await locks.lock("short", ttl=TTL).acquire()).release()
             renewals = Renewals(locks)
             lease = await locks.lock("a", ttl=TTL).acquire()
-            assert await outlives_its_ttl(renewals, lease)
+            assert await outlives_its_ttl(locks, renewals, lease)
             await lease.release()
 
     asyncio.run(main())
@@ -118,9 +123,11 @@ def test_a_complaint_that_cannot_be_written_does_not_end_renewal(
 
     monkeypatch.setattr(logging.getLogger("quorumlock"), "handle", mute)
     monkeypatch.setattr(locks.engine, "perform", fail_once)
-    assert eventually(lambda: failures)
     renewals = Renewals(locks)
-    assert eventually(lambda: renewals.outlive_a_ttl("a"))
+    for times in range(1, 5):
+        locks.engine.clock.advance(STEP)
+        assert eventually(lambda times=times: renewals.of("a") >= times)  # type: ignore[misc]
+    assert failures
     lease.check()
     lease.release()
 
@@ -131,6 +138,7 @@ def test_the_end_of_a_lease_is_told_although_its_locker_was_closed() -> None:
     lease = locks.lock("a", ttl=TTL, on_lost=lambda lease: told.append(lease.name)).acquire()
     locks.close()
     lease.check()
+    locks.engine.clock.advance(TTL)
     assert lease.lost.wait(10)
     assert eventually(lambda: told == ["a"])
     assert eventually(lambda: "quorumlock-keeper" not in {thread.name for thread in threading.enumerate()})
@@ -154,9 +162,11 @@ def test_nothing_is_asked_any_more_when_close_has_returned(
 
     lease = locks.lock("a", ttl=TTL).acquire()
     monkeypatch.setattr(locks.engine, "perform", slowly)
+    locks.engine.clock.advance(STEP)
     assert begun.wait(10)
     locks.close()
     assert under_way.acquire(blocking=False), "close() has returned, and a renewal goes on"
+    locks.engine.clock.advance(TTL)
     assert lease.lost.wait(10)
 
 
@@ -165,6 +175,7 @@ def test_the_body_is_cancelled_although_its_locker_was_closed() -> None:
         locks = quorumlock.connect_async("memory://")
         async with await locks.lock("a", ttl=TTL).acquire():
             await locks.aclose()
+            locks.engine.clock.advance(TTL)
             await forever()
 
     with pytest.raises(LeaseLost):
@@ -243,6 +254,7 @@ def test_a_finaliser_may_release_while_a_lease_is_being_changed(locks: quorumloc
 
 
 @pytest.mark.live
+@pytest.mark.real_time
 def test_what_follows_a_round_that_timed_out_travels_behind_it(
     make_servers: Callable[..., Servers], connect: Callable[..., quorumlock.Locker]
 ) -> None:

@@ -25,6 +25,9 @@ class Renewals:
         if isinstance(event, Extended):
             self._counts[event.name] += 1
 
+    def of(self, name: str) -> int:
+        return self._counts[name]
+
     def outlive_a_ttl(self, *names: str) -> bool:
         """Have all these been renewed four times? It is done every third of a ttl."""
         return all(self._counts[name] >= 4 for name in names)
