@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import Any
-
 import pytest
 
-from quorumlock.core import family
 from quorumlock.core.effects import Route
 from quorumlock.core.owed import (
     ANSWERED_MOST,
@@ -18,12 +14,10 @@ from quorumlock.core.owed import (
     OWED_MOST,
     SILENT_FOR,
     Debt,
-    Owed,
     last_attempt,
     repeat,
 )
-from quorumlock.core.redlock import Grant, Refusal, acquire, release, release_grant
-from quorumlock.core.renewal import extend, renew
+from quorumlock.core.redlock import Refusal, acquire, release
 from quorumlock.core.requests import Release
 from quorumlock.core.votes import GRANTED, Answer, Cause, Tally
 from quorumlock.errors import EngineError
@@ -35,62 +29,11 @@ from .driver import (
     LOST_LINE,
     SILENT,
     UNREACHABLE,
-    Performer,
-    World,
-    asked,
     everyone,
     granted,
-    refused,
-    then,
     votes,
 )
-
-TTL = 10.0
-MINE = Release("job", "mine")
-
-
-class Client:
-    """A client, what it owes, and what it was told of the outcome."""
-
-    def __init__(self, nodes: int = 3) -> None:
-        self.world = World(nodes)
-        fleet = self.world.fleet
-        self.owed = Owed(fleet.clock, fleet.random, fleet.node_timeout, nullcontext())
-        self.woken: list[bool] = []
-        fleet.owe = lambda debt: self.woken.append(self.owed.add(debt))
-        self.told: list[tuple[bool, Any]] = []
-
-    def release(self, *performers: Performer, request: Release = MINE) -> Tally:
-        steps = release(
-            self.world.fleet, "job", "mine", TTL, Route(), request=request,
-            on_outcome=lambda confirmed, after: self.told.append((confirmed, after)),
-        )  # fmt: skip
-        tally = self.world.run(steps, performers)
-        self.world.effects.clear()
-        return tally
-
-    def owes_for(self) -> float:
-        """Seconds until the only debt is over."""
-        (debt,) = self.owed.all()
-        return debt.until - self.world.now
-
-    def sleep(self) -> float:
-        """Until something is due; how long that was."""
-        before = self.world.now
-        self.world.now = max(before, self.owed.wake_at)
-        self.sweep()
-        return self.world.now - before
-
-    def sweep(self) -> None:
-        for tell in self.owed.sweep():
-            tell()
-
-    def repeat(self, *performers: Performer) -> list[dict[int, object]]:
-        """What is sent again, with these answers."""
-        self.world.effects.clear()
-        self.world.run(repeat(self.world.fleet, self.owed), performers)
-        self.sweep()
-        return [dict(asked(round_)) for round_ in self.world.rounds]
+from .owing import MINE, TTL, Client
 
 
 def test_a_release_that_all_have_answered_is_not_remembered() -> None:
@@ -166,83 +109,6 @@ def test_it_is_sent_less_and_less_often_and_for_one_ttl_only() -> None:
     assert client.world.now == pytest.approx(began + TTL)
     assert client.told == [(False, pytest.approx(TTL))]
     assert client.owed.wake_at == NEVER
-
-
-@pytest.mark.parametrize(("first", "then"), [(20.0, 1.0), (1.0, 20.0)])
-@pytest.mark.parametrize("heard", [True, False])
-def test_it_is_sent_until_the_lock_has_expired_everywhere(first: float, then: float, heard: bool) -> None:
-    """Nodes never shorten a lock, and may have executed an extension that was not answered."""
-    client = Client()
-    world = client.world
-    grant = world.grant(ttl=first)
-    grant.lock_delay = 3.0
-    world.run(extend(world.fleet, grant, then), [everyone(DONE if heard else SILENT)])
-    world.now += 0.5
-    world.run(release_grant(world.fleet, grant), [everyone(SILENT)])
-    assert 22.4 < client.owes_for() < 23.1
-
-
-def test_an_extension_long_ago_does_not_count() -> None:
-    client = Client()
-    world = client.world
-    grant = world.grant(ttl=20.0)
-    world.run(extend(world.fleet, grant, 1.0), [everyone(DONE)])
-    for _ in range(60):
-        world.now += 0.5
-        world.run(extend(world.fleet, grant, 1.0), [everyone(DONE)])
-    world.run(release_grant(world.fleet, grant), [everyone(SILENT)])
-    assert client.owes_for() == pytest.approx(1.0)
-
-
-def test_a_lock_delay_is_part_of_it_where_an_attempt_is_undone() -> None:
-    client = Client()
-    client.world.run(
-        acquire(client.world.fleet, "job", TTL, lock_delay=5.0),
-        [votes(granted(), HELD, HELD), everyone(SILENT)],
-    )
-    assert client.owes_for() == pytest.approx(TTL + 5.0)
-
-
-def test_and_where_another_permit_is_given_back() -> None:
-    client = Client()
-    first, second = (granted()._replace(choice=choice) for choice in (0, 1))
-    outcome = client.world.run(
-        acquire(client.world.fleet, "job", TTL, lock_delay=5.0, kind=family.AnyOf("job", 2)),
-        [votes(second, first, first, order=(0, 1, 2)), votes(SILENT, DONE, DONE)],
-    )
-    assert isinstance(outcome, Grant)
-    assert client.owes_for() == pytest.approx(TTL + 5.0)
-
-
-def test_and_where_a_lock_is_shared_by_a_majority_only() -> None:
-    client = Client()
-    grant = client.world.grant(ttl=TTL)
-    grant.lock_delay = 5.0
-    answers = [votes(granted(), granted(), refused(Cause.CHANGED)), votes(SILENT, SILENT, SILENT)]
-    client.world.run(family.downgrade(client.world.fleet, grant), answers)
-    assert client.owes_for() == pytest.approx(TTL + 5.0)
-
-
-def test_a_release_behind_a_healing_is_owed() -> None:
-    client = Client()
-    world = client.world
-    grant = world.grant(ttl=TTL)
-    grant.lock_delay = 5.0
-    healing = then(everyone(DONE), lambda: setattr(grant, "over", True))
-    world.run(renew(world.fleet, [grant]), [votes(ABSENT, DONE, DONE), healing, everyone(SILENT)])
-    assert client.owes_for() == pytest.approx(TTL + 5.0)
-
-
-def test_also_if_it_is_interrupted() -> None:
-    client = Client()
-    world = client.world
-    grant = world.grant(ttl=TTL)
-    healing = then(everyone(DONE), lambda: setattr(grant, "over", True))
-    steps = renew(world.fleet, [grant])
-    raised = world.interrupt(steps, [votes(ABSENT, DONE, DONE), healing], KeyboardInterrupt())
-    assert isinstance(raised, KeyboardInterrupt)
-    client.sleep()
-    assert client.repeat(everyone(DONE)) == [{0: MINE}]
 
 
 def test_a_repeated_release_notifies_waiters_of_this_process_too() -> None:

@@ -93,8 +93,8 @@ class Debt:
     def again(self, node: int, now: float) -> Request | None:
         """What to send to a node.
 
-        It notifies whoever is first in the queue, also a waiter of this process. Such a waiter needed no telling by
-        the nodes when the lease was released: it was woken here. But it may have found the lock held, and waits.
+        Nodes need not notify a waiter of this process when the lease is released: it is woken here. But where the
+        release did not arrive it found the lock held, and waits again. So now it is notified like any other.
         """
         request = self.asked[node]
         if not isinstance(request, Release):
