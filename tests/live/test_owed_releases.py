@@ -330,6 +330,7 @@ def test_a_release_is_owed_for_as_long_as_nodes_keep_the_lock(
     lease = held(client, make(client.locks))
     client.do(lease.extend(ttl))
     assert lease.ttl == ttl
+    assert eventually(lambda: all(pttl(node, "a") > SOON * 1000 for node in nodes)), "the last has heard of it, too"
     cut(proxies, refusing=True)
     began = time.monotonic()
     client.do(lease.release())
