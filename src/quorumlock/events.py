@@ -188,8 +188,9 @@ class ReleasedLate(Released):
 class ReleaseRepeated(Event):
     """A release that no majority had confirmed was sent again in the background, until this outcome was known.
 
-    `confirmed`: a majority has answered by now. False: the `ttl` has passed, and the lock has ended by it; or the
-    Locker was closed, and it will. `after`: seconds since the release.
+    `confirmed`: a majority has answered by now. False: the lock has expired by its `ttl`; or the Locker was closed,
+    and it will. It is not told of a release that another thread or task makes while the Locker is being closed.
+    `after`: seconds since the release.
     """
 
     name: str

@@ -295,3 +295,18 @@ def test_a_release_that_is_added_in_the_middle_is_owed_like_others(
             client.sleep()
         assert len(client.owed.all()) == 3 + (1 + answered if looks >= strike > 0 else 0)
         assert client.owed.wake_at < NEVER
+
+
+def test_what_is_looked_at_when_an_interrupt_strikes_is_still_owed(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client()
+    for _ in range(3):
+        client.release(votes(DONE, SILENT, SILENT))
+
+    def interrupted(_: Debt) -> list[int]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Debt, "nodes", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            client.sweep()
+    assert len(client.owed.all()) == 3

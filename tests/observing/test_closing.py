@@ -159,6 +159,17 @@ def test_an_event_is_delivered_where_no_thread_could_be_started(
     assert heard[-1] is Lost
 
 
+def test_a_locker_is_closed_where_no_thread_could_be_started(
+    locks: quorumlock.Locker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    locks.lock("a").acquire().release()
+    locks.close()
+
+
 def test_a_room_that_fails_does_not_swallow_the_loss(
     locks: quorumlock.Locker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,6 +352,25 @@ def test_closing_that_is_cancelled_closes_all_the_same(monkeypatch: pytest.Monke
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing
+        with pytest.raises(quorumlock.ConfigurationError, match="closed"):
+            await locks.lock("a").try_acquire()
+
+    asyncio.run(play())
+
+
+def test_closing_that_is_cancelled_at_its_first_step_closes_all_the_same() -> None:
+    async def play() -> None:
+        locks = quorumlock.connect_async("memory://")
+        await (await locks.lock("a").acquire()).release()
+        closing = asyncio.create_task(locks.aclose())
+        closing.cancel()
+        await asyncio.wait([closing])
+        assert closing.cancelled()
+        closing = asyncio.create_task(locks.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        assert closing.cancelled()
         with pytest.raises(quorumlock.ConfigurationError, match="closed"):
             await locks.lock("a").try_acquire()
 

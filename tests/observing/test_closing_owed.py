@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,7 +15,7 @@ from quorumlock.core.requests import Release
 from quorumlock.core.votes import GRANTED, Answer, Cause, Tally, unknown
 from quorumlock.engines.memory import MemoryEngine
 from quorumlock.events import Event, Extended
-from tests.support.waiting import eventually, eventually_async
+from tests.support.waiting import eventually, eventually_async, forever
 
 
 @pytest.fixture
@@ -43,6 +44,56 @@ def test_a_release_that_failed_is_sent_again_also_behind_one_that_is_only_slow(l
     failed = debt(locks, certain=True)
     locks._keeper.owe(failed)
     assert eventually(lambda: failed.tries, 10)
+
+
+class Interrupting(threading.Thread):
+    """Whoever waits for it is interrupted."""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+        super().__init__(target=self.free.wait, args=[20])
+        self.start()
+
+    def join(self, timeout: float | None = None) -> None:
+        if not self.free.is_set():
+            raise KeyboardInterrupt
+        super().join(timeout)
+
+
+def test_the_outcome_is_told_although_closing_is_interrupted(locks: quorumlock.Locker) -> None:
+    told: list[bool] = []
+    open_ = debt(locks, certain=True)
+    open_.on_outcome = lambda confirmed, _: told.append(confirmed)
+    locks._keeper.owe(open_)
+    repeater = locks._keeper._repeater = Interrupting()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            locks.close()
+    finally:
+        repeater.free.set()
+        repeater.join()
+    assert told == [False]
+
+
+def test_the_outcome_is_told_although_closing_is_cancelled() -> None:
+    told: list[bool] = []
+
+    async def play() -> None:
+        locks = quorumlock.connect_async("memory://")
+        open_ = debt(locks, certain=True)
+        open_.on_outcome = lambda confirmed, _: told.append(confirmed)
+        locks._keeper.owe(open_)
+        (desk,) = locks._keeper._desks.values()
+        hanging = desk._repeating = asyncio.create_task(forever())
+        closing = asyncio.create_task(locks.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        assert closing.cancelled()
+        hanging.cancel()
+        assert told == [False]
+
+    asyncio.run(play())
 
 
 def test_asyncio_sends_nothing_again_once_it_is_closed() -> None:

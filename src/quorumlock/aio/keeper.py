@@ -217,22 +217,23 @@ class LoopDesk:
 
     async def _settle_owed(self) -> None:
         """Before connections are closed: what is owed is sent once more, and then it is forgotten."""
-        if self._repeating is not None:
-            await asyncio.wait([self._repeating], timeout=LONGEST_NAP)
         try:
+            if self._repeating is not None:
+                await asyncio.wait([self._repeating], timeout=LONGEST_NAP)
             self._tell_outcomes(self.owed.sweep())
             if self.owed:
                 await self._run(last_attempt(self._fleet, self.owed))
         except Exception as error:
             KeeperBase._complain_of_release(error)
-        finally:
-            self._tell_outcomes(self.owed.end())
 
     async def close(self) -> None:
         """Renews nothing any more; goes on until the last lease has ended."""
         self.owed.ended = self.closing = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-        await self._settle_owed()
-        self.set_timer()
+        try:
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.wait([self._task])
+            await self._settle_owed()
+        finally:
+            self._tell_outcomes(self.owed.end())
+            self.set_timer()

@@ -183,8 +183,12 @@ class Owed:
                 debt = self._debts.popleft()
             except IndexError:
                 return  # that dropped what was answered
-            if wanted(debt):
-                self._debts.append(debt)
+            keep = True
+            try:
+                keep = wanted(debt)
+            finally:  # an interrupt must not lose it
+                if keep:
+                    self._debts.append(debt)
 
     def sweep(self) -> list[Callable[[], object]]:
         """Forgets what is not owed any more; gives what is to be called, since an outcome is known."""
@@ -207,7 +211,8 @@ class Owed:
     def _set_alarm(self) -> None:
         self.wake_at = NEVER  # first: one that is added in between brings it forward
         due_at = min((min(debt.again_at, debt.until) for debt in self._debts.copy()), default=NEVER)
-        self.wake_at = min(self.wake_at, due_at)
+        if due_at < self.wake_at:
+            self.wake_at = due_at
 
     def end(self) -> list[Callable[[], object]]:
         """Forgets everything: what is owed then ends by its ttl."""

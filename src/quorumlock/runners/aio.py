@@ -192,21 +192,29 @@ class AioRunner:
 
     async def close(self) -> None:
         """Closes the connections of the running loop, after clean-up that is under way."""
+        loop = asyncio.get_running_loop()
+        try:  # a cancellation must not leave it open
+            await self._settle(loop)
+        finally:
+            self._closed = True
+            on = self._boards.pop(loop, None)
+            try:
+                if on is not None:
+                    on.room.stir()
+                    await on.close()
+            finally:
+                if isinstance(self._engine, Store):
+                    self._engine.close()
+
+    async def _settle(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Waits for what other tasks are giving back or cleaning up; once, and not for long."""
         await asyncio.sleep(0)  # cancellations that are on their way get there, and start their clean-up
         if self._cleaning:
             await asyncio.wait(self._cleaning, timeout=CLOSING_WAIT)
-        loop = asyncio.get_running_loop()
         on = self._boards.get(loop)
         due = loop.time() + CLOSING_WAIT
-        while on is not None and on.releasing and loop.time() < due:  # noqa: ASYNC110 - once, and not for long
-            await asyncio.sleep(0.002)  # locks that other tasks are giving back
-        self._closed = True
-        self._boards.pop(loop, None)
-        if on is not None:
-            on.room.stir()
-            await on.close()
-        if isinstance(self._engine, Store):
-            self._engine.close()
+        while on is not None and on.releasing and loop.time() < due:  # noqa: ASYNC110 - nobody would set an event
+            await asyncio.sleep(0.002)
 
     def forget(self) -> None:
         """In a forked child: the connections are the parent's, and so is what its selector knows of them.

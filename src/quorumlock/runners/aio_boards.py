@@ -144,8 +144,13 @@ class Board(board.Board):
     async def close(self) -> None:
         for task in list(self._connecting):
             task.cancel()
-        if self._connecting:
-            await asyncio.wait(self._connecting, timeout=CLOSING_WAIT)
+        try:
+            if self._connecting:
+                await asyncio.wait(self._connecting, timeout=CLOSING_WAIT)
+        finally:
+            await self._close_strands()
+
+    async def _close_strands(self) -> None:
         ears: list[Any] = []
         if self.ears is not None:
             self.ears.closed = True

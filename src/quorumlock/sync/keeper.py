@@ -113,9 +113,10 @@ class Keeper(KeeperBase):
     def settle_owed(self) -> None:
         """Before connections are closed: what is owed to nodes is sent once more, and then it is forgotten."""
         owed, thread = self.owed, self._repeater
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(LONGEST_NAP)
         try:
+            # One that is only just being started sends nothing.
+            if thread is not None and thread is not threading.current_thread() and thread.is_alive():
+                thread.join(LONGEST_NAP)
             self._read_late()
             self._tell_outcomes(owed.sweep())
             if owed:
@@ -136,7 +137,7 @@ class Keeper(KeeperBase):
         if thread is not None and thread is not threading.current_thread():
             if self._asking.acquire(timeout=LONGEST_NAP):
                 self._asking.release()
-            if not self.roster.charges():
+            if not self.roster.charges() and thread.is_alive():
                 thread.join(LONGEST_NAP)
         told = self._bus.wait_until_told(due)  # by threads that have noticed a loss, and are just telling of it
         self._tell_reports()
@@ -155,7 +156,6 @@ class Keeper(KeeperBase):
         try:
             while self._sleep():
                 self._repeat_if_due()
-                self._tell_reports()
                 if self.roster.wake_at > self._fleet.clock():
                     continue
                 self.roster.rise()
@@ -206,6 +206,7 @@ class Keeper(KeeperBase):
             return
         try:
             self._read_late()
+            self._tell_reports()
             self._tell_outcomes(self.owed.sweep())
             if self.owed.wake_at <= self._fleet.clock():
                 self._repeater = thread = threading.Thread(
@@ -224,15 +225,21 @@ class Keeper(KeeperBase):
             if not self.closing:  # else the runner was closed just now
                 self._complain_of_release(error)
         finally:
-            self._repeater = None
-            self._tell_reports()
-            self._tell_outcomes(self.owed.sweep())
-            self._bell.put(None)
+            try:
+                with self._bus.announcing():
+                    self._tell_reports()
+                    self._tell_outcomes(self.owed.sweep())
+                if self.closing:
+                    self._messenger.end()
+            finally:
+                self._repeater = None  # closing waits for it until then
+                self._bell.put(None)
 
     def _tell_reports(self) -> None:
         """Nodes that were found silent, or back, while releases were sent again."""
-        for event in self._bus.take_reports():
-            self._messenger.tell(self._bus.deliver, event)
+        with self._bus.announcing():
+            for event in self._bus.take_reports():
+                self._messenger.tell(self._bus.deliver, event)
 
     def _tell_outcomes(self, outcomes: list[Callable[[], object]]) -> None:
         for tell in outcomes:

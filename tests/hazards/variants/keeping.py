@@ -114,7 +114,7 @@ def closing_waits_for_the_keeper() -> None:
     rewrite(
         Keeper.join,
         ("if thread is not None and thread is not threading.current_thread():", "if thread is not None:"),
-        ("if not self.roster.charges():\n            thread", "if True:\n            thread"),
+        ("if not self.roster.charges() and thread.is_alive():", "if True:"),
     )
 
 

@@ -87,7 +87,7 @@ def the_clean_up_can_be_cancelled() -> None:
 @canary("test_cancellation_scopes::test_closing_the_locker_waits_for_the_clean_up")
 def closing_does_not_wait() -> None:
     """A Locker closes its connections under a clean-up that is about to be sent."""
-    rewrite(AioRunner.close, ("await asyncio.sleep(0)", "pass"))
+    rewrite(AioRunner._settle, ("await asyncio.sleep(0)", "pass"))
 
 
 @canary("test_cancellation_scopes::test_a_cancellation_is_one_also_where_the_locker_is_being_closed")
