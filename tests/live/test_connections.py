@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -388,3 +389,22 @@ def test_connections_that_are_being_read_when_a_locker_is_closed_are_closed(
     locks._keeper._read_late()
     for server, ids in zip(servers.servers, before, strict=False):
         assert eventually(lambda server=server, ids=ids: not client_ids(server) - ids)  # type: ignore[misc]
+
+
+@pytest.mark.one_kind
+def test_connections_that_an_interrupt_has_lost_are_waited_for_once(
+    servers: Servers, connect: Connect, put_proxy: Put
+) -> None:
+    """A release travels behind what it undoes. Where that connection is gone, each of many would wait in vain."""
+    proxies = [put_proxy(server) for server in servers.servers[:3]]
+    locks = warmed(connect([proxy.url for proxy in proxies], max_ttl=60))
+    leases = [locks.lock(f"a{number}", ttl=50).acquire() for number in range(12)]
+    proxies[2].hold_answers()
+    for lease in leases:
+        lease.release()
+    runner: Any = locks._runner
+    runner._free.clear()
+    owed = locks._keeper.owed
+    assert any(debt.nodes() for debt in owed.all())
+    proxies[2].let_go()
+    assert eventually(lambda: not any(debt.nodes() for debt in owed.all()), 8)

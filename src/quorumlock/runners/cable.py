@@ -141,6 +141,8 @@ class Cable:
         self._opening: dict[int, threading.Thread] = {}
         self._opened: deque[tuple[int, Any]] = deque()
         self._bell: Bell | None = None
+        self.missing = False
+        """It was waited for in vain, the last time: an interrupt has lost it. Nobody waits for it again."""
 
     @property
     def owes(self) -> bool:

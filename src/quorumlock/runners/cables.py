@@ -52,7 +52,10 @@ class CableRunner(ThreadRunner):
                 try:
                     cable.read_late()
                 finally:
-                    self._give_back(cable)
+                    if self._closed:
+                        cable.close()
+                    else:
+                        self._free.append(cable)
 
     def perform(self, round_: Round) -> None:
         route = round_.route
@@ -65,13 +68,11 @@ class CableRunner(ThreadRunner):
         finally:
             # Also of a round that was interrupted, or timed out: what it asked may still be executed.
             route.taken = cable if cable.owes else None
-            self._give_back(cable)
-
-    def _give_back(self, cable: Cable) -> None:
-        if self._closed:
-            cable.close()
-        else:
-            self._free.append(cable)
+            cable.missing = False
+            if self._closed:
+                cable.close()
+            else:
+                self._free.append(cable)  # no call in Python: an interrupt at its beginning would lose the cable
 
     def _wait(self, effect: Wait) -> None:
         self._bus.catch_up()
@@ -81,10 +82,13 @@ class CableRunner(ThreadRunner):
         """The cable on which a request of this route may still be under way; else any."""
         assert isinstance(pinned, Cable)
         end = self._clock() + PINNED_WAIT
-        while pinned.owes and self._clock() < end:
+        while pinned.owes:
             try:
                 self._free.remove(pinned)
             except ValueError:  # another thread has it, for one round
+                if pinned.missing or self._clock() >= end:
+                    pinned.missing = True
+                    break
                 time.sleep(PINNED_PAUSE)
             else:
                 return pinned
