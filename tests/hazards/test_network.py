@@ -6,11 +6,13 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 import quorumlock
 from quorumlock import NoQuorum
+from quorumlock.engines.redis.engine import RedisEngine
 from quorumlock.lab.servers import Server, Servers
 from tests.live.attribution import (
     every_answer_is_its_own,
@@ -255,9 +257,20 @@ def test_a_server_that_hangs_up_on_new_connections_is_asked_again_later(
 ) -> None:
     """A balancer before a dead server, or a server with too many clients: accepts, and closes at once."""
     monkeypatch.setattr("quorumlock.engines.redis.link.UNANSWERED_AFTER", 1000)  # that it ended must be seen
+    proxies = [put_proxy(node) for node in side.nodes]
+    open_async = RedisEngine.open_async
+
+    async def opened(engine: RedisEngine, index: int) -> Any:
+        """On asyncio, with its end already there when it is first used."""
+        connection: Any = await open_async(engine, index)
+        reader = connection._reader
+        if proxies[index].refusing:
+            assert await eventually_async(lambda: reader._eof or reader.exception() is not None)
+        return connection
+
+    monkeypatch.setattr(RedisEngine, "open_async", opened)
 
     async def main() -> None:
-        proxies = [put_proxy(node) for node in side.nodes]
         async with side.locker([proxy.url for proxy in proxies], node_timeout=0.05, max_ttl=TTL) as locks:
             await (await locks.lock("a", ttl=TTL).acquire(timeout=20)).release()
             for proxy in proxies:

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.live, pytest.mark.real_time]
 Connect = Callable[..., quorumlock.Locker]
 Make = Callable[..., Servers]
 
-NODE_TIMEOUT = 0.07
+NODE_TIMEOUT = 0.12
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +207,7 @@ def test_an_extend_outlasts_a_short_outage(fleet: Servers, connect: Connect) -> 
 def test_a_dead_minority_is_no_matter(make_servers: Make, connect: Connect) -> None:
     """holder-nodes-die: A holds all five; two die; a rival is refused, and A goes on."""
     fleet = make_servers(5)
-    locks, rival = connect(fleet, node_timeout=NODE_TIMEOUT), connect(fleet, node_timeout=NODE_TIMEOUT)
+    locks, rival = connect(fleet, node_timeout=0.3), connect(fleet, node_timeout=0.3)
     lease = locks.lock("a", ttl=1).acquire()
     assert eventually(lambda: all(get(server, "a") == lease.token for server in fleet.servers))
     fleet[0].kill()

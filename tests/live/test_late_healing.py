@@ -59,7 +59,7 @@ def test_what_was_forced_open_is_not_undone_by_a_healing_under_way(
     assert eventually(lambda: get(servers[0], "a") is None)
     following = locks.lock("a", ttl=1).acquire(timeout=20)
     assert following.fence > lease.fence
-    servers[0].command("DEL", "a")
     extended.clear()
+    servers[0].command("DEL", "a")
     assert extended.wait(20), "a later lease is healed as ever"
     following.release()

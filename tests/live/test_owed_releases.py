@@ -142,6 +142,7 @@ def test_a_release_over_connections_that_were_cut_reaches_every_node(
     assert are_free(nodes)
 
 
+@pytest.mark.real_time
 def test_a_node_that_comes_back_is_sent_the_release(
     client: Client, proxies: list[Proxy], nodes: list[Server]
 ) -> None:
@@ -263,6 +264,7 @@ def test_a_failed_attempt_is_undone_on_a_node_that_comes_back(
     assert eventually(lambda: not exists(nodes[0], "a"), SOON)
 
 
+@pytest.mark.real_time
 def test_close_sends_what_is_owed_once_more(client: Client, proxies: list[Proxy], nodes: list[Server]) -> None:
     lease = held(client, client.locks.lock("a", ttl=TTL))
     assert eventually(lambda: exists(nodes[2], "a"))

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 import quorumlock as ql
-from quorumlock.lab.servers import Servers
+from quorumlock.lab.servers import Servers, free_port
 from tests.support.waiting import eventually
 
 from .browser import Visit, running
@@ -268,7 +268,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(site: Site, locks: ql.Locke
 
 
 def test_it_says_when_it_is_cut_off_and_comes_back(locks: ql.Locker, visit: Open) -> None:
-    with served(locks, allow_break=True) as site:
+    with served(locks, allow_break=True, port=free_port()) as site:
         visitor = visit(site)
         page = visitor.go("#/lock/a")
     expect(page.locator(".live")).to_have_text("reconnecting")

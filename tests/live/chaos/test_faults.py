@@ -119,13 +119,13 @@ PARTITION = """
 import socket, subprocess, sys
 from tests.live.chaos.network import Network
 
-ASK = "import socket; s = socket.create_connection((%r, %d), timeout=0.3); s.settimeout(0.3); print(s.recv(1))"
+ASK = "import socket; s = socket.create_connection((%r, %d), timeout=1); s.settimeout(1); print(s.recv(1))"
 
 
 def hears(side):
     call = [*net.inside(side), sys.executable, "-c", ASK % (net.nodes[2], server.getsockname()[1])]
     child = subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    server.settimeout(1.0)
+    server.settimeout(2.0)
     try:
         connection, _ = server.accept()
         came = True
