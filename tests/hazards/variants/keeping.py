@@ -37,13 +37,14 @@ def everything_is_renewed() -> None:
 def every_lease_has_a_keeper() -> None:
     """A thread, or a task that sleeps, is started for each lease."""
     watch, watch_async = Keeper.watch, AsyncKeeper.watch
+    sleeping: list[asyncio.Task[None]] = []  # a task that nobody holds may be collected
 
     def with_a_thread(self: Keeper, hold: Hold) -> None:
         threading.Thread(target=time.sleep, args=(60,), name="quorumlock-keeper", daemon=True).start()
         watch(self, hold)
 
     def with_a_task(self: AsyncKeeper, hold: Hold) -> None:
-        asyncio.get_running_loop().create_task(forever())
+        sleeping.append(asyncio.get_running_loop().create_task(forever()))
         watch_async(self, hold)
 
     Keeper.watch, AsyncKeeper.watch = with_a_thread, with_a_task  # type: ignore[method-assign]
