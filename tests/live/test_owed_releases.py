@@ -102,10 +102,11 @@ def clients(side: str) -> Iterator[Callable[[list[str]], Client]]:
 
 @pytest.fixture
 def client(clients: Callable[[list[str]], Client], proxies: list[Proxy]) -> Client:
-    """Connected to all nodes, which know its scripts."""
+    """Connected to all nodes, which know its scripts and have answered everything."""
     client = clients([proxy.url for proxy in proxies])
     client.do(client.locks.init_fleet())
     held(client, client.locks.lock("warm", ttl=1), release=True)
+    client.do(client.locks.inspect("warm"))  # waits for every node, and what comes next is the next answer
     return client
 
 
