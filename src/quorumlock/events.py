@@ -189,8 +189,8 @@ class ReleaseRepeated(Event):
     """A release that no majority had confirmed was sent again in the background, until this outcome was known.
 
     `confirmed`: a majority has answered by now. False: the lock has expired by its `ttl`; or the Locker was closed,
-    and it will. It is not told of a release that another thread or task makes while the Locker is being closed.
-    `after`: seconds since the release.
+    and it will. `after`: seconds since the release. A Locker that is being closed emits no such event for what
+    other threads or tasks release meanwhile.
     """
 
     name: str
@@ -322,7 +322,7 @@ class Bus:
         return taken
 
     def forget(self) -> None:
-        """In a forked child: what is being told is told in the parent, by threads that are not here."""
+        """In a forked child: drops the parent's events, which threads of the parent deliver."""
         self._mutex = threading.RLock()
         self._reports.clear()
         self._telling.clear()

@@ -41,7 +41,7 @@ class AsyncKeeper(KeeperBase):
 
     def owe(self, debt: Debt) -> None:
         loop = asyncio._get_running_loop()
-        if loop is not None and not self._closed:  # else nothing can be sent any more
+        if loop is not None and not self._closed:  # a closed Locker has no connections left
             self._desk(loop).owe(debt)
 
     def _desk(self, loop: asyncio.AbstractEventLoop) -> LoopDesk:
@@ -67,7 +67,7 @@ class AsyncKeeper(KeeperBase):
         self._bus.forget()
 
     async def stop(self) -> None:
-        """Ends renewal in the running loop. Nothing is sent again any more."""
+        """Ends renewal in the running loop. From now on the keeper repeats no release."""
         self._closed = True
         desk = self._desks.get(asyncio.get_running_loop())
         if desk is not None:
@@ -192,7 +192,7 @@ class LoopDesk:
             if self.owed.wake_at <= self._fleet.clock():
                 self._repeating = Context().run(self.loop.create_task, self._repeat())
                 self._repeating.add_done_callback(self._repeated)
-        except Exception as error:  # of a task factory of the user's, say: leases are renewed all the same
+        except Exception as error:  # a task factory of the user's may raise; leases must be renewed all the same
             self.owed.postpone_all()
             KeeperBase._complain_of_release(error)
 
@@ -211,7 +211,7 @@ class LoopDesk:
                 self.set_timer()
 
     def _tell_outcomes(self, outcomes: list[Callable[[], object]]) -> None:
-        """Each for itself: an interrupt in a subscriber must not end renewal."""
+        """Schedules each call by itself, so that an interrupt in a subscriber does not end renewal."""
         for tell in outcomes:
             self.loop.call_soon(tell, context=Context())
 

@@ -73,7 +73,7 @@ class Debt:
         self.ttl = ttl
         """Bounds how long an attempt waits for a node."""
         self.until = until
-        """When the lock has expired on every node: then nothing is owed any more."""
+        """When the lock has expired on every node. The client then forgets the release."""
         self.route = route
         self.sent_at = now
         self.again_at = now
@@ -91,10 +91,10 @@ class Debt:
         return [node for node, request in enumerate(self.asked) if request and _open(self.tally.answers[node])]
 
     def again(self, node: int, now: float) -> Request | None:
-        """What to send to a node.
+        """The release to repeat to a node.
 
-        Nodes need not notify a waiter of this process when the lease is released: it is woken here. But where the
-        release did not arrive it found the lock held, and waits again. So now it is notified like any other.
+        At first the client asks nodes not to notify a waiter of this process, which it wakes itself. If the release
+        did not arrive, that waiter found the lock held and waits again, so a repeated release lets nodes notify it.
         """
         request = self.asked[node]
         if not isinstance(request, Release):
@@ -177,12 +177,12 @@ class Owed:
         self._full = min(OWED_MOST, max(ANSWERED_MOST, 2 * len(self._debts)))
 
     def _keep(self, wanted: Callable[[Debt], bool]) -> None:
-        """Drops the others, one at a time: a signal handler, or the collector, may add one in between."""
+        """Removes the others one at a time: a signal handler, or the collector, may add one in between."""
         for _ in range(len(self._debts)):
             try:
                 debt = self._debts.popleft()
             except IndexError:
-                return  # that dropped what was answered
+                return  # whoever added one has removed answered ones
             keep = True
             try:
                 keep = wanted(debt)
@@ -258,9 +258,9 @@ def remember(
     started_at: float,
     on_outcome: Outcome | None = None,
 ) -> None:
-    """Called when a release has been sent, and its round is over: what is still open is owed from now on.
+    """Records a release whose round is over, if a node has not answered it.
 
-    Until one `ttl` after the release, or until `expires_at`, if nodes may keep the lock for longer.
+    The keeper repeats it until one `ttl` after `started_at`, or until `expires_at`, whichever is later.
     """
     if fleet.owe is not None and (tally.missing or tally.against):
         until = max(expires_at, started_at + ttl)

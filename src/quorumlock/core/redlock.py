@@ -63,7 +63,7 @@ class Grant:
     lock_delay: float = 0.0
     """For how long the nodes keep it closed beyond its ttl."""
     expires_at: float = 0.0
-    """When it expires on nodes, if that may be later than one ttl (and lock_delay) from now: it was extended."""
+    """The latest time at which it expires on a node, if it was ever extended; else 0."""
     since: float = 0.0
     """When the attempt began that won."""
     ticket: str = ""
@@ -316,7 +316,7 @@ def release(
 
 
 def release_grant(fleet: Fleet, grant: Grant, request: Release | None = None) -> Steps[Tally]:
-    """The same for a lock that a majority has granted, whoever counts on it: on all nodes."""
+    """Releases a lock that a majority has granted, on all nodes."""
     ttl = grant.ttl + grant.lock_delay
     return release(fleet, grant.name, grant.token, ttl, grant.route, request=request, expires_at=grant.expires_at)
 

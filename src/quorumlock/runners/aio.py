@@ -207,13 +207,13 @@ class AioRunner:
                     self._engine.close()
 
     async def _settle(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Waits for what other tasks are giving back or cleaning up; once, and not for long."""
+        """Waits until other tasks have released and cleaned up, for a second at most."""
         await asyncio.sleep(0)  # cancellations that are on their way get there, and start their clean-up
         if self._cleaning:
             await asyncio.wait(self._cleaning, timeout=CLOSING_WAIT)
         on = self._boards.get(loop)
         due = loop.time() + CLOSING_WAIT
-        while on is not None and on.releasing and loop.time() < due:  # noqa: ASYNC110 - nobody would set an event
+        while on is not None and on.releasing and loop.time() < due:  # noqa: ASYNC110 - a release sets no event
             await asyncio.sleep(0.002)
 
     def forget(self) -> None:

@@ -142,7 +142,7 @@ class Cable:
         self._opened: deque[tuple[int, Any]] = deque()
         self._bell: Bell | None = None
         self.missing = False
-        """It was waited for in vain, the last time: an interrupt has lost it. Nobody waits for it again."""
+        """A round waited for this cable in vain: an interrupt has lost it. Other rounds do not wait for it."""
 
     @property
     def owes(self) -> bool:

@@ -236,7 +236,7 @@ class Keeper(KeeperBase):
                 self._bell.put(None)
 
     def _tell_reports(self) -> None:
-        """Nodes that were found silent, or back, while releases were sent again."""
+        """Delivers what the runner has reported of nodes while the keeper repeated releases."""
         with self._bus.announcing():
             for event in self._bus.take_reports():
                 self._messenger.tell(self._bus.deliver, event)

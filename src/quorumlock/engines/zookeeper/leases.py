@@ -41,8 +41,8 @@ CHANGED = Answer(REFUSED, Cause.CHANGED)
 UNANSWERED = 1.0
 """Seconds after which the janitor deletes what was released, if the server has not answered.
 
-Not where a lock is to stay closed after its release: the janitor would open it. Such a release is sent again by
-`core/owed.py`, and if that fails, too, the lease ends when its ttl is over.
+The janitor leaves a lock alone that is to stay closed after its release, because deleting its node would open it.
+The keeper repeats such a release (`core/owed.py`); if none arrives, the lease expires after its ttl.
 """
 AT_ONCE = 400_000
 """Bytes in one transaction; a server reads a megabyte."""
