@@ -140,37 +140,57 @@ def descendants(root: int) -> Iterator[tuple[int, str]]:
         todo += children.get(pid, [])
 
 
+ENDS = frozenset({signal.SIGINT, signal.SIGTERM})
+WAKES = ENDS | {signal.SIGCHLD}
+
+
 @contextmanager
-def interrupted_by_sigterm() -> Iterator[None]:
-    """Nothing may stay frozen: SIGTERM ends this program as ^C does."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def signals_wait() -> Iterator[None]:
+    """Signals wait until they are asked for: none strikes while the command is started, or while it is frozen."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, WAKES)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def pause(seconds: float, process: subprocess.Popen[bytes]) -> None:
+    """Waits for that long, or until `process` has ended. KeyboardInterrupt: this program was asked to end."""
+    end = time.monotonic() + seconds
+    while process.poll() is None and (left := end - time.monotonic()) > 0:
+        woken = signal.sigtimedwait(WAKES, left)
+        if woken is not None and woken.si_signo in ENDS:
+            raise KeyboardInterrupt
 
 
 def run(command: list[str], freezer: Freezer, draw: random.Random, options: argparse.Namespace) -> int:
-    """The command's exit code."""
+    """The command's exit code. SIGINT and SIGTERM end the command as ^C does."""
     frozen: list[float] = []
-    process = subprocess.Popen(command, preexec_fn=freezer.join)
-    try:
-        while process.poll() is None:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(options.every * draw.uniform(0.5, 1.5))
-                break
-            seconds = draw.uniform(options.least, options.most)
-            try:
-                freezer.freeze()
-                time.sleep(seconds)
-                frozen.append(seconds)
-            finally:
-                freezer.thaw()
-    except KeyboardInterrupt:
-        process.send_signal(signal.SIGINT)
-        process.wait()
-    finally:
-        freezer.close()
+
+    def begin() -> None:
+        freezer.join()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # shells ignore it in what they start in the background
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, WAKES)
+
+    with signals_wait():
+        process = subprocess.Popen(command, preexec_fn=begin)
+        try:
+            while process.poll() is None:
+                pause(options.every * draw.uniform(0.5, 1.5), process)
+                if process.returncode is not None:
+                    break
+                seconds = draw.uniform(options.least, options.most)
+                try:
+                    freezer.freeze()
+                    pause(seconds, process)
+                    frozen.append(seconds)
+                finally:
+                    freezer.thaw()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+        finally:
+            freezer.close()
     print(
         f"frozen {len(frozen)} times, for {sum(frozen):.1f} s in all ({type(freezer).__name__.lower()})", flush=True
     )
@@ -192,8 +212,7 @@ def main(arguments: list[str]) -> int:
     seed = random.randrange(10**6) if options.seed is None else options.seed
     freezer: Freezer = Signals() if options.signals else Cgroup.new() or Signals()
     print(f"freezing with --seed {seed}", flush=True)
-    with interrupted_by_sigterm():
-        return run(command, freezer, random.Random(seed), options)
+    return run(command, freezer, random.Random(seed), options)
 
 
 if __name__ == "__main__":

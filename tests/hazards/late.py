@@ -45,8 +45,8 @@ class Bench:
         )
 
     @asynccontextmanager
-    async def locker(self) -> AsyncIterator[AsyncLocker]:
-        async with self.new_locker() as locks:
+    async def locker(self, node_timeout: float = 0.25) -> AsyncIterator[AsyncLocker]:
+        async with self.new_locker(node_timeout) as locks:
             yield locks
 
     def late(self, late: bool) -> None:

@@ -24,12 +24,14 @@ pytestmark = [pytest.mark.live, pytest.mark.real_time]
 AFTERS = (0.0, DELAY / 2, 1.25 * DELAY)
 """When to strike after a suspension: before a byte has left, before the first answer, between the answers
 (which come after 1, 1.5, 2, … delays)."""
+PATIENT = 2.0
+"""A node is given this many seconds, so that no stall replaces a connection."""
 
 
 @pytest.mark.one_kind
 def test_acquire_cancelled_at_each_await_point(bench: Bench) -> None:
     async def main() -> None:
-        async with bench.locker() as locks:
+        async with bench.locker(PATIENT) as locks:
             await every_answer_is_its_own(locks, bench.nodes)
             lines = sum(len(proxy.lines) for proxy in bench.proxies)
 
@@ -72,7 +74,7 @@ def test_a_waiting_acquire_cancelled_at_each_await_point(bench: Bench) -> None:
     """Refused, sleeping, refused again: nothing is set by the attempts that were under way."""
 
     async def main() -> None:
-        async with bench.locker() as locks:
+        async with bench.locker(PATIENT) as locks:
             await every_answer_is_its_own(locks, bench.nodes)
             lines = sum(len(proxy.lines) for proxy in bench.proxies)
             for k in range(1, 7):

@@ -88,6 +88,47 @@ def test_nothing_stays_frozen_behind_a_freezer_that_is_ended(way: list[str], tmp
     assert ended.exists()
 
 
+ENDED_EARLY = """
+import os, signal, sys, time
+from scripts import freezer
+
+class Joining(freezer.Signals):
+    def join(self):
+        os.kill(os.getppid(), signal.SIGTERM)
+        time.sleep(0.2)
+
+freezer.Signals = Joining
+sys.exit(freezer.main(["--signals", "--", "sleep", "60"]))
+"""
+"""A freezer that is ended while it starts its command."""
+
+
+def test_a_freezer_that_is_ended_at_once_ends_its_command() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDED_EARLY], cwd=FREEZER.parents[1], stdout=subprocess.PIPE, text=True
+    ) as freezer:
+        output, _ = freezer.communicate(timeout=30)  # until the command has ended, too: it has the same output
+        assert "frozen 0 times" in output
+
+
+IGNORING = """
+import signal, subprocess, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.exit(subprocess.call(sys.argv[1:]))
+"""
+"""Starts a command as a shell starts one in the background."""
+
+
+def test_a_freezer_in_the_background_ends_its_command(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    command = [sys.executable, str(FREEZER), "--", "sh", "-c", f"touch {started}; exec sleep 60"]
+    with subprocess.Popen([sys.executable, "-c", IGNORING, *command]) as shell:
+        assert eventually(started.exists)
+        ((freezer, _), *_) = descendants(shell.pid)
+        os.kill(freezer, signal.SIGTERM)
+        assert shell.wait(30) != 0
+
+
 def test_descendants_come_behind_their_parents() -> None:
     shell = subprocess.Popen(["sh", "-c", "sleep 60 & wait"])
     try:
