@@ -24,8 +24,8 @@ from .tools import exists, get, lock_keys, pttl
 
 pytestmark = [pytest.mark.live, pytest.mark.one_kind, pytest.mark.real_time(0.3)]
 
-TTL = 20.0
-SOON = 8.0
+TTL = 60.0
+SOON = 20.0
 """Long before the ttl is over."""
 
 Lock = Any
@@ -39,7 +39,7 @@ class Client:
         self.locks: Any
         self.events: list[Event] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        options: dict[str, Any] = {"max_ttl": 30, "node_timeout": node_timeout}
+        options: dict[str, Any] = {"max_ttl": 90, "node_timeout": node_timeout}
         if side == "asyncio":
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -113,7 +113,7 @@ def client(clients: Clients, proxies: list[Proxy]) -> Client:
 @pytest.fixture
 def patient(clients: Clients, proxies: list[Proxy]) -> Client:
     """Gives no node up because the machine stood still for a moment."""
-    return connected(clients([proxy.url for proxy in proxies], node_timeout=2.0))
+    return connected(clients([proxy.url for proxy in proxies], node_timeout=0.5))
 
 
 def connected(client: Client) -> Client:
