@@ -69,7 +69,7 @@ def test_a_task_group_that_fails_leaves_nothing(bench: Bench) -> None:
             group.create_task(fail())
 
     async def main() -> None:
-        async with bench.locker() as locks:
+        async with bench.locker(node_timeout=2.0) as locks:  # no stall makes it give up
             await every_answer_is_its_own(locks, bench.nodes)
             bench.hold()
             with pytest.raises(ExceptionGroup) as failed:
