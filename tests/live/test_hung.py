@@ -241,17 +241,18 @@ def test_the_release_travels_behind_the_request_it_undoes(
 
 
 @pytest.mark.one_kind
+@pytest.mark.real_time(0.7)
 def test_an_answer_that_comes_during_the_undo_is_not_a_holder(
     servers: Servers, connect: Connect, put_proxy: Put
 ) -> None:
     """The grant comes after the round was given up, while its release is under way: nobody holds the lock."""
     proxy = put_proxy(servers[0])
-    locks = connect([proxy.url], node_timeout=0.25)
-    locks.lock("warm", ttl=1).acquire().release()
-    proxy.delay = 0.36
-    for turn in range(3):
+    locks = connect([proxy.url], node_timeout=1.0, max_ttl=10)
+    locks.lock("warm", ttl=8).acquire().release()
+    proxy.delay = 1.8
+    for turn in range(2):
         with pytest.raises(quorumlock.NoQuorum):
-            locks.lock(f"a-{turn}", ttl=1).try_acquire()
+            locks.lock(f"a-{turn}", ttl=8).try_acquire()
     proxy.delay = 0
     nothing_is_left([servers[0]])
 
