@@ -264,8 +264,12 @@ def test_a_server_that_hangs_up_on_new_connections_is_asked_again_later(
         """On asyncio, with its end already there when it is first used."""
         connection: Any = await open_async(engine, index)
         reader = connection._reader
-        if proxies[index].refusing:
-            assert await eventually_async(lambda: reader._eof or reader.exception() is not None)
+        try:
+            if proxies[index].refusing:
+                assert await eventually_async(lambda: reader._eof or reader.exception() is not None)
+        except BaseException:  # the Locker is being closed: nobody else has this connection yet
+            await connection.disconnect(nowait=True)
+            raise
         return connection
 
     monkeypatch.setattr(RedisEngine, "open_async", opened)
