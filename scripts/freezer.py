@@ -141,12 +141,14 @@ def descendants(root: int) -> Iterator[tuple[int, str]]:
 
 
 ENDS = frozenset({signal.SIGINT, signal.SIGTERM})
+"""Signals that ask this program to end."""
 WAKES = ENDS | {signal.SIGCHLD}
+"""Signals that end a pause."""
 
 
 @contextmanager
-def signals_wait() -> Iterator[None]:
-    """Signals wait until they are asked for: none strikes while the command is started, or while it is frozen."""
+def signals_blocked() -> Iterator[None]:
+    """The kernel keeps these signals until `pause` takes them: none interrupts the command's start, or a freeze."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, WAKES)
     try:
         yield
@@ -172,7 +174,7 @@ def run(command: list[str], freezer: Freezer, draw: random.Random, options: argp
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # shells ignore it in what they start in the background
         signal.pthread_sigmask(signal.SIG_UNBLOCK, WAKES)
 
-    with signals_wait():
+    with signals_blocked():
         process = subprocess.Popen(command, preexec_fn=begin)
         try:
             while process.poll() is None:

@@ -189,8 +189,8 @@ class ReleaseRepeated(Event):
     """A release that no majority had confirmed was sent again in the background, until this outcome was known.
 
     `confirmed`: a majority has answered by now. False: the lock has expired by its `ttl`; or the Locker was closed,
-    and it will. `after`: seconds since the release. A Locker that is being closed emits no such event for what
-    other threads or tasks release meanwhile.
+    and it will. `after`: seconds since the release. While a Locker is being closed, it emits no such event for
+    releases by other threads or tasks.
     """
 
     name: str

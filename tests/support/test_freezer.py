@@ -92,15 +92,21 @@ ENDED_EARLY = """
 import os, signal, sys, time
 from scripts import freezer
 
+def waits(pid):
+    told = open(f"/proc/{pid}/status").read().partition("ShdPnd:")[2].split()[0]
+    return int(told, 16) >> (signal.SIGTERM - 1) & 1
+
 class Joining(freezer.Signals):
     def join(self):
-        os.kill(os.getppid(), signal.SIGTERM)
-        time.sleep(0.2)
+        parent = os.getppid()
+        os.kill(parent, signal.SIGTERM)
+        while os.getppid() == parent and not waits(parent):
+            time.sleep(0.005)
 
 freezer.Signals = Joining
 sys.exit(freezer.main(["--signals", "--", "sleep", "60"]))
 """
-"""A freezer that is ended while it starts its command."""
+"""A freezer that is sent SIGTERM while it starts its command, which begins once that signal waits or has struck."""
 
 
 def test_a_freezer_that_is_ended_at_once_ends_its_command() -> None:

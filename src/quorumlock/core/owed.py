@@ -182,7 +182,7 @@ class Owed:
             try:
                 debt = self._debts.popleft()
             except IndexError:
-                return  # whoever added one has removed answered ones
+                return  # an `add` that ran in between has removed the debts that nodes had answered
             keep = True
             try:
                 keep = wanted(debt)
@@ -258,7 +258,7 @@ def remember(
     started_at: float,
     on_outcome: Outcome | None = None,
 ) -> None:
-    """Records a release whose round is over, if a node has not answered it.
+    """Hands a release to the keeper, after its round, if a node has not answered.
 
     The keeper repeats it until one `ttl` after `started_at`, or until `expires_at`, whichever is later.
     """
